@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: MIT
+# One static library per folder of the architecture; sources are whatever *.cpp lies in the folder.
+
+function(uhca_folder target folder)
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${folder}/*.cpp ${CMAKE_SOURCE_DIR}/src/${folder}/*.S)
+  if(NOT sources)
+    file(WRITE ${CMAKE_BINARY_DIR}/empty_${target}.cpp "")
+    set(sources ${CMAKE_BINARY_DIR}/empty_${target}.cpp)
+  endif()
+  add_library(${target} STATIC ${sources})
+  target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-fno-exceptions -fno-rtti>)
+  target_link_libraries(${target} PUBLIC ${ARGN})
+endfunction()
+
+# shared
+uhca_folder(base base)
+uhca_folder(prm prm base)
+# wire
+uhca_folder(roce wire/roce base)
+uhca_folder(net wire/net roce base)
+target_link_libraries(roce PUBLIC isal)
+# device
+uhca_folder(pci device/pci base)
+uhca_folder(hca device/hca pci net roce prm base)
+# kernel
+uhca_folder(mm kernel/mm pci base)
+uhca_folder(core kernel/core mm base)
+uhca_folder(mlx5_core kernel/mlx5_core mm pci prm base)
+uhca_folder(mlx5_ib kernel/mlx5_ib mlx5_core core mm pci prm base)
+uhca_folder(uverbs kernel/uverbs core mm base)
+
+# The preloaded library: kernel, device and wire. No version script: its symbols must answer versioned references too.
+file(GLOB sys_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/kernel/sys/*.cpp)
+if(sys_sources)
+  add_library(uhca SHARED ${sys_sources})
+  target_compile_options(uhca PRIVATE -fno-exceptions -fno-rtti)
+  target_link_libraries(uhca PRIVATE uverbs mlx5_ib mlx5_core core mm hca pci net roce prm base Threads::Threads ${CMAKE_DL_LIBS})
+  target_link_options(uhca PRIVATE -static-libstdc++ -static-libgcc -Wl,-Bsymbolic -Wl,--exclude-libs,ALL -Wl,-z,now)
+endif()
+
+# The user floor: ordinary libraries.
+function(uhca_user_library target folder soname_version map)
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/user/${folder}/*.cpp)
+  if(sources AND EXISTS ${CMAKE_SOURCE_DIR}/${map})
+    add_library(${target} SHARED ${sources})
+    set_target_properties(${target} PROPERTIES VERSION ${soname_version} SOVERSION 1 LINK_DEPENDS ${CMAKE_SOURCE_DIR}/${map})
+    target_compile_options(${target} PRIVATE -fno-exceptions -fno-rtti)
+    target_link_libraries(${target} PRIVATE prm base Threads::Threads ${CMAKE_DL_LIBS} ${ARGN})
+    target_link_options(${target} PRIVATE -static-libstdc++ -static-libgcc -Wl,--version-script=${CMAKE_SOURCE_DIR}/${map}
+                        -Wl,--exclude-libs,ALL -Wl,-Bsymbolic-functions -Wl,-z,now)
+  endif()
+endfunction()
+uhca_user_library(ibverbs verbs 1.18.65.0 src/user/verbs/libibverbs.map)
+if(TARGET ibverbs)
+  uhca_user_library(mlx5 mlx5 1.27.65.0 src/user/mlx5/libmlx5.map ibverbs)
+endif()
+uhca_user_library(efa stubs/efa 1.7.65.0 src/user/stubs/efa/libefa.map)
+uhca_user_library(hns stubs/hns 1.0.65.0 src/user/stubs/hns/libhns.map)
+
+# The command.
+file(GLOB tool_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/tool/*.cpp)
+if(tool_sources)
+  add_executable(uhca-tool ${tool_sources})
+  set_target_properties(uhca-tool PROPERTIES OUTPUT_NAME uhca)
+  target_link_libraries(uhca-tool PRIVATE prm base)
+endif()

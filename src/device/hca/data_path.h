@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: MIT
+// The data path of the HCA: doorbells, WQE fetch, transport, completion and event entries. Called with the lane's lock held.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "base/clock.h"
+#include "device/hca/objects.h"
+#include "wire/net/port.h"
+
+namespace uhca::hca {
+
+class Hca;
+
+class DataPath {
+ public:
+  explicit DataPath(Hca& hca);
+  ~DataPath();
+  DataPath(const DataPath&) = delete;
+  DataPath& operator=(const DataPath&) = delete;
+
+  // ---- from the command interface: objects come, change, go
+  // The QP's fields hold the new values; `from` is the state that it left.
+  void qp_created(Qp& qp);
+  void qp_state_changed(Qp& qp, QpState from);
+  // Before the object is erased: forgets timers, queued frames, references. To RESET likewise through qp_state_changed.
+  void qp_destroyed(Qp& qp);
+  void cq_destroyed(Cq& cq);
+  void mkey_destroyed(Mkey& mkey);
+  // For QUERY_QP: writes the live values (PSNs, counters, state) into the context.
+  void fill_qpc(const Qp& qp, void* qpc);
+
+  // ---- doorbells (values in host order of the register; hints only)
+  void uar_store(std::uint64_t offset_in_page, std::uint32_t uar_index, std::uint64_t value);
+  void look_at_send_queue(Qp& qp);
+  void look_at_cq(Cq& cq);
+
+  // ---- running
+  bool drive(bool thorough);
+  Nanos next_deadline() const;
+  unsigned armed_cqs() const;
+  void reset();
+
+  // ---- events: used by both halves
+  // Puts an EQE of this type with 28 bytes of event data into every EQ that subscribes to it (completion EQEs: the CQ's own EQ).
+  void async_event(std::uint8_t type, std::uint8_t sub_type, const void* data, std::size_t len);
+  void write_eqe(Eq& eq, std::uint8_t type, std::uint8_t sub_type, const void* data, std::size_t len);
+  void eq_doorbell(Eq& eq, std::uint32_t ci, bool arm);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace uhca::hca

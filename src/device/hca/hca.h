@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: MIT
+// The HCA: BAR registers, command interface, objects, data path. Sees DMA, MMIO, interrupts, time and frames, and nothing else.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+
+#include "base/clock.h"
+#include "device/hca/objects.h"
+#include "device/pci/function.h"
+#include "wire/net/port.h"
+
+namespace uhca::hca {
+
+class CommandInterface;  // cmd_if.h: command queue, dispatch to the commands
+class DataPath;          // data_path.h: doorbells, WQEs, transport, completions
+
+// Blocks of 4096 QPNs are leased from the host (DESIGN, "How it runs").
+class QpnLease {
+ public:
+  virtual ~QpnLease() = default;
+  // First QPN of a further block that nobody else on this host uses; 0: none left.
+  virtual std::uint32_t lease_block() = 0;
+};
+inline constexpr std::uint32_t kQpnBlock = 4096;
+
+struct HcaConfig {
+  std::uint16_t vendor_id = 0x15b3;
+  std::uint16_t device_id = 0x101d;  // ConnectX-6 Dx
+  wire::Mac mac{};
+  unsigned netdev_mtu = 1500;  // bytes of the Ethernet payload
+  unsigned num_vectors = 16;
+  std::uint64_t node_guid = 0;  // host order
+  bool byte_exact_time = false;
+};
+
+class Hca final : public pci::Engine {
+ public:
+  // References must outlive the HCA. Thread-safe.
+  Hca(const HcaConfig& config, pci::Bus& bus, wire::Port& port, const Clock& clock, QpnLease& lease);
+  ~Hca() override;
+
+  static constexpr std::size_t kBar0Size = 32u << 20;
+  static constexpr std::uint32_t kFirstUar = 0x10;  // lower indexes overlap the init segment
+
+  // pci::Function
+  std::size_t bar0_size() const override { return kBar0Size; }
+  std::uint64_t mmio_read(std::uint64_t offset, unsigned size) override;
+  void mmio_write(std::uint64_t offset, std::uint64_t value, unsigned size) override;
+  void reset() override;
+
+  // pci::Engine
+  void uar_store(std::uint64_t offset, std::uint64_t value) override;
+  void look_at_send_queue(std::uint32_t qpn) override;
+  void look_at_cq(std::uint32_t cqn) override;
+  void look_at_uar(std::uint32_t uar_index) override;
+  bool drive(bool thorough) override;
+  Nanos next_deadline() override;
+  unsigned armed_cqs() override;
+
+  // For commands and data path (both run with the lane's lock held).
+  const HcaConfig& config() const { return config_; }
+  pci::Bus& bus() { return bus_; }
+  wire::Port& port() { return port_; }
+  const Clock& clock() const { return clock_; }
+  QpnLease& lease() { return lease_; }
+  Objects& objects() { return objects_; }
+  DataPath& data_path() { return *data_path_; }
+
+ private:
+  HcaConfig config_;
+  pci::Bus& bus_;
+  wire::Port& port_;
+  const Clock& clock_;
+  QpnLease& lease_;
+  std::mutex lane_;  // one lane for now; work is split by QPN later
+  Objects objects_;
+  std::unique_ptr<DataPath> data_path_;
+  std::unique_ptr<CommandInterface> commands_;
+};
+
+}  // namespace uhca::hca

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: MIT
+// The HCA's objects as its command interface creates them and its engine uses them. Guarded by the lane's lock (hca.h).
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "device/pci/bus.h"
+#include "prm/context.h"
+#include "wire/roce/roce.h"
+
+namespace uhca::hca {
+
+// A queue buffer as commands describe it: a list of pages of 2^log_page bytes, starting page_offset bytes into the first.
+struct QueueBuffer {
+  std::vector<pci::DmaAddr> pages;
+  unsigned log_page = 12;
+  std::uint32_t page_offset = 0;  // bytes
+  std::uint64_t bytes = 0;        // usable size
+
+  pci::DmaAddr at(std::uint64_t off) const {
+    off += page_offset;
+    return pages[off >> log_page] + (off & ((std::uint64_t{1} << log_page) - 1));
+  }
+};
+
+// mkc.access_mode (Linux device.h: MLX5_MKC_ACCESS_MODE_*).
+enum class MkeyMode : std::uint8_t { kPa = 0, kMtt = 1, kKlms = 2, kKsm = 3, kSwIcm = 4, kMemic = 5 };
+
+struct Mkey {
+  std::uint32_t key = 0;  // index << 8 | variant byte: what lkey and rkey are
+  MkeyMode mode = MkeyMode::kMtt;
+  bool free = false;  // allocated but not usable until a UMR turns it on
+  bool lr = false, lw = false, rr = false, rw = false, atomic = false;
+  bool length64 = false;  // the whole address space
+  bool umr_en = false;
+  std::uint32_t pd = 0;
+  std::uint32_t qpn = 0xffffff;  // bound to one QP, or any
+  std::uint64_t start = 0;       // first virtual address
+  std::uint64_t len = 0;         // bytes
+  unsigned log_page = 12;
+  std::vector<pci::DmaAddr> mtt;  // page addresses, flag bits removed; entry 0 holds the page of `start`
+  std::array<std::uint8_t, prm::mkc::kBytes> mkc{};  // as created, for QUERY_MKEY
+};
+
+struct Eq {
+  std::uint32_t eqn = 0;
+  unsigned log_size = 0;
+  std::uint32_t uar = 0;
+  unsigned vector = 0;
+  std::uint64_t event_mask = 0;  // bit per event type (create_eq_in.event_bitmask[0])
+  QueueBuffer buf;               // 64-byte EQEs
+  std::uint32_t pi = 0;
+  std::uint32_t ci = 0;   // as the last doorbell said, 24 bits
+  bool armed = false;     // fires the vector at the next EQE
+  std::array<std::uint8_t, prm::eqc::kBytes> eqc{};
+};
+
+struct Cq {
+  std::uint32_t cqn = 0;
+  unsigned log_size = 0;
+  unsigned cqe_size = 64;  // 64 or 128
+  QueueBuffer buf;
+  pci::DmaAddr dbr = 0;
+  std::uint32_t uar = 0;
+  std::uint32_t eqn = 0;
+  bool overrun_ignore = false;
+  bool error = false;       // overrun happened: no more CQEs are written
+  std::uint32_t pi = 0;     // CQEs written since creation
+  std::uint32_t ci = 0;     // consumer index last read from the doorbell record, 24 bits
+  enum class Arm : std::uint8_t { kNone, kAny, kSolicited } arm = Arm::kNone;
+  std::uint32_t arm_sn = 0;  // sequence number of the last arm that was acted on (2 bits), 4: none yet
+  std::uint32_t arm_ci = 0;
+  unsigned users = 0;        // QPs and other objects that complete here
+  std::array<std::uint8_t, prm::cqc::kBytes> cqc{};
+};
+
+enum class QpState : std::uint8_t { kReset = 0, kInit = 1, kRtr = 2, kRts = 3, kSqErr = 4, kErr = 6, kSqDrain = 7, kSqDrained = 8 };
+
+// qpc.st (Linux qp.h: MLX5_QP_ST_*).
+enum class QpType : std::uint8_t { kRc = 0x0, kUc = 0x1, kUd = 0x2, kXrc = 0x3, kDci = 0x5, kQp0 = 0x7, kQp1 = 0x8, kRegUmr = 0xc };
+
+struct QpTransport;  // the engine's part (qp_transport.h)
+
+struct Qp {
+  std::uint32_t qpn = 0;
+  QpType type = QpType::kRc;
+  QpState state = QpState::kReset;
+  std::uint32_t pd = 0;
+  std::uint32_t uar = 0;
+  std::uint32_t user_index = 0xffffff;
+  Cq* send_cq = nullptr;
+  Cq* recv_cq = nullptr;
+  std::uint32_t srqn = 0;      // with rq_type SRQ/RMP/XRC
+  bool has_rq = true;          // own receive queue (rq_type 0)
+  QueueBuffer buf;             // RQ first, then SQ (qpc.no_sq / rq_type say what is there)
+  pci::DmaAddr dbr = 0;
+  unsigned log_sq_size = 0;    // basic blocks of 64 bytes
+  bool has_sq = true;
+  unsigned log_rq_size = 0;    // WQEs
+  unsigned log_rq_stride = 4;  // bytes, log2 (qpc.log_rq_stride + 4)
+  bool rlky = false;           // reserved lkey allowed
+  bool scatter_to_cqe_req = false;  // cs_req: small READ responses into the CQE
+  bool scatter_to_cqe_res = false;  // cs_res: small receives into the CQE
+  // What the state changes set.
+  std::uint32_t remote_qpn = 0;
+  unsigned mtu_bytes = 1024;
+  unsigned log_msg_max = 30;
+  std::uint32_t qkey = 0;
+  bool rre = false, rwe = false, rae = false;  // remote read / write / atomic enabled at this responder
+  unsigned retry_count = 0;
+  unsigned rnr_retry = 0;
+  unsigned ack_timeout = 0;      // 4.096 us << n; 0: never
+  unsigned min_rnr_nak = 0;      // IBTA timer code
+  unsigned max_rd_atomic = 0;    // outstanding READ/atomic as requester
+  unsigned max_dest_rd_atomic = 0;
+  std::uint32_t next_send_psn = 0;
+  std::uint32_t next_rcv_psn = 0;
+  wire::NetHeader path;          // template of outgoing packets
+  std::uint16_t pkey_index = 0;
+  std::unique_ptr<QpTransport> transport;
+  std::array<std::uint8_t, prm::qpc::kBytes> qpc{};  // as the driver wrote it, for QUERY_QP
+
+  std::uint64_t sq_offset() const { return has_rq ? (std::uint64_t{1} << (log_rq_size + log_rq_stride)) : 0; }
+
+  Qp();
+  ~Qp();
+  Qp(const Qp&) = delete;
+  Qp& operator=(const Qp&) = delete;
+};
+
+// One entry of the RoCE address table (SET_ROCE_ADDRESS).
+struct RoceAddress {
+  bool valid = false;
+  bool ipv6 = false;  // roce_l3_type
+  std::uint8_t version = 2;  // 0: RoCE v1, 2: RoCE v2
+  wire::Gid gid{};
+  wire::Mac mac{};
+  std::uint16_t vlan = 0xffff;
+};
+
+// The tables that the engine looks things up in.
+struct Objects {
+  std::unordered_map<std::uint32_t, std::unique_ptr<Mkey>> mkeys;  // by index (key >> 8)
+  std::unordered_map<std::uint32_t, std::unique_ptr<Eq>> eqs;
+  std::unordered_map<std::uint32_t, std::unique_ptr<Cq>> cqs;
+  std::unordered_map<std::uint32_t, std::unique_ptr<Qp>> qps;
+  std::vector<RoceAddress> roce_addresses{256};
+
+  Mkey* mkey(std::uint32_t key) const {
+    auto it = mkeys.find(key >> 8);
+    return it == mkeys.end() ? nullptr : it->second.get();
+  }
+  Eq* eq(std::uint32_t n) const {
+    auto it = eqs.find(n);
+    return it == eqs.end() ? nullptr : it->second.get();
+  }
+  Cq* cq(std::uint32_t n) const {
+    auto it = cqs.find(n);
+    return it == cqs.end() ? nullptr : it->second.get();
+  }
+  Qp* qp(std::uint32_t n) const {
+    auto it = qps.find(n);
+    return it == qps.end() ? nullptr : it->second.get();
+  }
+};
+
+}  // namespace uhca::hca

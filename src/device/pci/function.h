@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: MIT
+// What a device model implements to be driven: how its home gives it the processor.
+#pragma once
+
+#include <cstdint>
+
+#include "base/clock.h"
+#include "device/pci/bus.h"
+
+namespace uhca::pci {
+
+// A Function whose engine runs on whoever has time (decision 2). All calls are thread-safe; none calls back into a driver.
+class Engine : public Function {
+ public:
+  // A doorbell store into the UAR range that the home saw (offset in BAR 0, value in host byte order as loaded from the
+  // register). The value is a hint: the doorbell records in memory are the truth (decision 4).
+  virtual void uar_store(std::uint64_t offset, std::uint64_t value) = 0;
+
+  // "The doorbell record of this queue may have moved": the same, when the number is known and the value is not.
+  virtual void look_at_send_queue(std::uint32_t qpn) = 0;
+  virtual void look_at_cq(std::uint32_t cqn) = 0;
+  // Looks at every send queue and CQ whose doorbells go to this UAR page.
+  virtual void look_at_uar(std::uint32_t uar_index) = 0;
+
+  // Runs the engine: sends what is pending, takes received frames, serves due timers. `thorough`: look at everything
+  // (sockets too); otherwise amortise. Returns true when it did something.
+  virtual bool drive(bool thorough) = 0;
+
+  // When drive() must be called again at the latest, by the engine's clock; kNever when only input can make work.
+  virtual Nanos next_deadline() = 0;
+
+  // Number of CQs that are armed (a completion event will be wanted): the home then wakes its service thread for input.
+  virtual unsigned armed_cqs() = 0;
+};
+
+}  // namespace uhca::pci

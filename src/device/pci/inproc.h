@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: MIT
+// The slot in the application's own process: the HCA runs on posting and polling threads, and on a service thread when the
+// application sleeps.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "device/pci/bus.h"
+
+namespace uhca::pci {
+
+struct SlotConfig {
+  std::string netdev;  // interface whose MAC, addresses and MTU the port takes; empty: chosen (see wire/net)
+};
+
+class InprocEndpoint : public Endpoint {
+ public:
+  // The netdev that was chosen.
+  virtual const std::string& netdev() const = 0;
+  // This function's number on the host, >= 1: its QPNs are function_id << 12 and up.
+  virtual std::uint32_t function_id() const = 0;
+
+  // Hooks of the data path (decision 2). Callable from any thread and from signal handlers; a call from inside the engine
+  // (a signal handler that interrupted it) is only recorded. At most 8 KiB of stack; errno is preserved.
+  virtual void doorbell(std::uint64_t bar_offset, std::uint64_t value) = 0;  // value: host order of the 64-bit store
+  virtual void look_at_send_queue(std::uint32_t qpn) = 0;
+  virtual void look_at_cq(std::uint32_t cqn) = 0;
+  virtual void polled_empty() = 0;  // a CQ was polled and found empty: run the receive side
+  virtual void going_to_sleep() = 0;  // the caller is about to block on an event descriptor
+
+  // Programs that ring doorbells themselves: while on, the service thread watches this UAR page (decision 4).
+  virtual void watch_uar(std::uint32_t uar_index, bool on) = 0;
+
+  // Starts the service thread if it does not run yet (when the first program opens the device).
+  virtual void start_service() = 0;
+};
+
+// Plugs an HCA into a slot of this process. Defined by device/hca (so that device/pci knows no device). nullptr with errno
+// set: EADDRNOTAVAIL no such netdev, EMFILE/ENFILE/ENOMEM as usual.
+std::unique_ptr<InprocEndpoint> plug_in_hca(const SlotConfig& config);
+
+}  // namespace uhca::pci

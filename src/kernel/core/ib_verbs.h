@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: MIT
+// RDMA core: devices, their objects and the operations that a driver provides. Linux: <rdma/ib_verbs.h>; names as there.
+// User-visible structures and constants come from the installed uapi headers (<rdma/ib_user_verbs.h>, ...).
+#pragma once
+
+#include <rdma/ib_user_ioctl_verbs.h>
+#include <rdma/ib_user_verbs.h>
+#include <rdma/rdma_netlink.h>
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "kernel/mm/uaccess.h"
+
+namespace uhca::kernel {
+
+struct ib_device;
+struct ib_pd;
+struct ib_cq;
+struct ib_qp;
+struct ib_mr;
+struct ib_ucontext;
+class VerbsFile;  // uverbs: the open file behind a ucontext
+
+using ib_gid = std::array<std::uint8_t, 16>;  // network order
+
+// ---------------------------------------------------------------- attributes
+
+enum class ib_qp_type : std::uint8_t { SMI = 0, GSI = 1, RC = 2, UC = 3, UD = 4, RAW_IPV6 = 5, RAW_ETHERTYPE = 6, RAW_PACKET = 8, XRC_INI = 9, XRC_TGT = 10, DRIVER = 0xff };
+enum class ib_qp_state : std::uint8_t { RESET = 0, INIT = 1, RTR = 2, RTS = 3, SQD = 4, SQE = 5, ERR = 6 };
+const char* to_string(ib_qp_state s);
+
+// ib_qp_attr_mask: the bits of IB_USER_VERBS_QP_ATTR (same values as enum ibv_qp_attr_mask).
+inline constexpr std::uint32_t IB_QP_STATE = 1 << 0, IB_QP_CUR_STATE = 1 << 1, IB_QP_EN_SQD_ASYNC_NOTIFY = 1 << 2,
+                               IB_QP_ACCESS_FLAGS = 1 << 3, IB_QP_PKEY_INDEX = 1 << 4, IB_QP_PORT = 1 << 5, IB_QP_QKEY = 1 << 6,
+                               IB_QP_AV = 1 << 7, IB_QP_PATH_MTU = 1 << 8, IB_QP_TIMEOUT = 1 << 9, IB_QP_RETRY_CNT = 1 << 10,
+                               IB_QP_RNR_RETRY = 1 << 11, IB_QP_RQ_PSN = 1 << 12, IB_QP_MAX_QP_RD_ATOMIC = 1 << 13,
+                               IB_QP_ALT_PATH = 1 << 14, IB_QP_MIN_RNR_TIMER = 1 << 15, IB_QP_SQ_PSN = 1 << 16,
+                               IB_QP_MAX_DEST_RD_ATOMIC = 1 << 17, IB_QP_PATH_MIG_STATE = 1 << 18, IB_QP_CAP = 1 << 19,
+                               IB_QP_DEST_QPN = 1 << 20, IB_QP_RATE_LIMIT = 1 << 25;
+
+struct ib_gid_attr {
+  bool valid = false;
+  ib_gid gid{};
+  std::uint16_t index = 0;
+  bool roce_v2 = true;  // else RoCE v1
+  std::uint32_t ifindex = 0;
+  std::string netdev;
+  std::array<std::uint8_t, 6> mac{};
+};
+
+struct rdma_ah_attr {
+  bool is_global = false;
+  ib_gid dgid{};
+  std::uint32_t flow_label = 0;
+  std::uint8_t sgid_index = 0;
+  std::uint8_t hop_limit = 0;
+  std::uint8_t traffic_class = 0;
+  std::uint16_t dlid = 0;
+  std::uint8_t sl = 0;
+  std::uint8_t src_path_bits = 0;
+  std::uint8_t static_rate = 0;
+  std::uint8_t port_num = 0;
+  std::array<std::uint8_t, 6> dmac{};  // resolved by the core (roce: rdma_... resolve_eth_dmac)
+  ib_gid_attr sgid_attr;               // looked up by the core from sgid_index
+};
+
+struct ib_qp_cap {
+  std::uint32_t max_send_wr = 0, max_recv_wr = 0, max_send_sge = 0, max_recv_sge = 0, max_inline_data = 0;
+};
+
+struct ib_qp_attr {
+  ib_qp_state qp_state{}, cur_qp_state{};
+  std::uint8_t path_mtu = 0;  // enum ib_mtu: 1 = 256 ... 5 = 4096
+  std::uint8_t path_mig_state = 0;
+  std::uint32_t qkey = 0, rq_psn = 0, sq_psn = 0, dest_qp_num = 0;
+  std::uint32_t qp_access_flags = 0;
+  ib_qp_cap cap;
+  rdma_ah_attr ah_attr, alt_ah_attr;
+  std::uint16_t pkey_index = 0, alt_pkey_index = 0;
+  std::uint8_t en_sqd_async_notify = 0, sq_draining = 0, max_rd_atomic = 0, max_dest_rd_atomic = 0, min_rnr_timer = 0, port_num = 0,
+               timeout = 0, retry_cnt = 0, rnr_retry = 0, alt_port_num = 0, alt_timeout = 0;
+  std::uint32_t rate_limit = 0;
+};
+
+struct ib_qp_init_attr {
+  ib_cq* send_cq = nullptr;
+  ib_cq* recv_cq = nullptr;
+  ib_qp_cap cap;
+  bool sq_sig_all = false;
+  ib_qp_type qp_type = ib_qp_type::RC;
+  std::uint32_t create_flags = 0;
+};
+
+struct ib_cq_init_attr {
+  std::uint32_t cqe = 0;
+  std::uint32_t comp_vector = 0;
+  std::uint32_t flags = 0;
+};
+
+struct ib_port_attr {
+  std::uint8_t state = 4;  // IB_PORT_ACTIVE
+  std::uint8_t max_mtu = 5, active_mtu = 3;
+  std::uint32_t gid_tbl_len = 0, port_cap_flags = 0, max_msg_sz = 0, bad_pkey_cntr = 0, qkey_viol_cntr = 0;
+  std::uint16_t pkey_tbl_len = 1, lid = 0, sm_lid = 0;
+  std::uint8_t lmc = 0, max_vl_num = 1, sm_sl = 0, subnet_timeout = 0, init_type_reply = 0, active_width = 1, phys_state = 5;
+  std::uint16_t active_speed = 0;
+  std::uint16_t port_cap_flags2 = 0;
+  std::uint64_t speed_100mbps = 0;  // query_port_speed, unit 100 Mb/s
+};
+
+// ib_device_attr: what QUERY_DEVICE(_EX) reports; field names of ib_uverbs_query_device_resp where they coincide.
+struct ib_device_attr {
+  std::uint64_t fw_ver = 0;
+  std::string fw_ver_str;
+  std::uint64_t sys_image_guid = 0;  // network order, as the uapi wants it
+  std::uint64_t max_mr_size = 0, page_size_cap = 0;
+  std::uint32_t vendor_id = 0, vendor_part_id = 0, hw_ver = 0;
+  std::uint32_t max_qp = 0, max_qp_wr = 0, max_send_sge = 0, max_recv_sge = 0, max_sge_rd = 0, max_cq = 0, max_cqe = 0, max_mr = 0, max_pd = 0;
+  std::uint32_t device_cap_flags = 0;
+  std::uint64_t device_cap_flags_ex = 0;
+  std::uint32_t max_qp_rd_atom = 0, max_ee_rd_atom = 0, max_res_rd_atom = 0, max_qp_init_rd_atom = 0, max_ee_init_rd_atom = 0;
+  std::uint32_t atomic_cap = 0, masked_atomic_cap = 0, max_ee = 0, max_rdd = 0, max_mw = 0, max_raw_ipv6_qp = 0, max_raw_ethy_qp = 0, max_mcast_grp = 0,
+                max_mcast_qp_attach = 0, max_total_mcast_qp_attach = 0, max_ah = 0, max_srq = 0, max_srq_wr = 0, max_srq_sge = 0;
+  std::uint16_t max_pkeys = 1;
+  std::uint8_t local_ca_ack_delay = 0;
+  std::uint64_t timestamp_mask = 0, hca_core_clock = 0;  // kHz
+  std::uint32_t max_wq_type_rq = 0, raw_packet_caps = 0;
+  std::uint64_t max_dm_size = 0;
+  std::uint32_t xrc_odp_caps = 0;
+};
+
+// ---------------------------------------------------------------- objects
+
+struct ib_ucontext {
+  ib_device* device = nullptr;
+  VerbsFile* ufile = nullptr;
+  virtual ~ib_ucontext() = default;
+};
+
+struct ib_pd {
+  ib_device* device = nullptr;
+  ib_ucontext* ucontext = nullptr;
+  std::atomic<int> usecnt{0};  // MRs, QPs, ... on this PD
+  virtual ~ib_pd() = default;
+};
+
+struct ib_mr {
+  ib_device* device = nullptr;
+  ib_pd* pd = nullptr;
+  std::uint32_t lkey = 0, rkey = 0;
+  std::uint64_t iova = 0, length = 0;
+  virtual ~ib_mr() = default;
+};
+
+struct ib_cq {
+  ib_device* device = nullptr;
+  ib_ucontext* ucontext = nullptr;
+  int cqe = 0;
+  std::atomic<int> usecnt{0};
+  // Called on a completion event (any thread; takes no lock that is held across a command).
+  void (*comp_handler)(ib_cq* cq, void* context) = nullptr;
+  void (*event_handler)(ib_cq* cq, std::uint32_t ib_event, void* context) = nullptr;
+  void* cq_context = nullptr;
+  virtual ~ib_cq() = default;
+  // The hardware's number, for the hooks and traces.
+  virtual std::uint32_t hw_cqn() const = 0;
+};
+
+struct ib_qp {
+  ib_device* device = nullptr;
+  ib_pd* pd = nullptr;
+  ib_cq* send_cq = nullptr;
+  ib_cq* recv_cq = nullptr;
+  std::uint32_t qp_num = 0;
+  ib_qp_type qp_type = ib_qp_type::RC;
+  std::uint8_t port = 0;
+  void (*event_handler)(ib_qp* qp, std::uint32_t ib_event, void* context) = nullptr;
+  void* qp_context = nullptr;
+  virtual ~ib_qp() = default;
+};
+
+// What mmap on the device file answers: a descriptor and the offset in it to map instead.
+struct MmapTarget {
+  int fd = -1;
+  std::uint64_t offset = 0;  // bytes
+  std::uint32_t uar_index = 0;  // the UAR page that this is, for doorbell watching; 0: not a UAR
+  bool read_only = false;
+};
+
+// One driver-private method or object for the ioctl tree: declared by the driver, parsed by uverbs (uverbs/uapi_def.h).
+struct uapi_definition;
+
+// The driver's operations; a null pointer: not supported (the core answers EOPNOTSUPP, the uapi method disappears).
+struct ib_device_ops {
+  std::uint32_t driver_id = 0;       // RDMA_DRIVER_*
+  std::uint32_t uverbs_abi_ver = 0;
+
+  Status (*query_device)(ib_device&, ib_device_attr&, Udata*) = nullptr;
+  Status (*query_port)(ib_device&, std::uint32_t port, ib_port_attr&) = nullptr;
+  Result<std::uint16_t> (*query_pkey)(ib_device&, std::uint32_t port, std::uint16_t index) = nullptr;
+  Status (*add_gid)(ib_device&, const ib_gid_attr&) = nullptr;
+  Status (*del_gid)(ib_device&, std::uint16_t index) = nullptr;
+
+  Result<std::unique_ptr<ib_ucontext>> (*alloc_ucontext)(ib_device&, Udata&) = nullptr;
+  void (*dealloc_ucontext)(ib_ucontext&) = nullptr;
+  Result<MmapTarget> (*mmap)(ib_ucontext&, std::uint64_t pgoff, std::size_t length, int prot) = nullptr;
+
+  Result<std::unique_ptr<ib_pd>> (*alloc_pd)(ib_device&, ib_ucontext*, Udata*) = nullptr;
+  Status (*dealloc_pd)(ib_pd&) = nullptr;
+  // iova and access flags (IB_ACCESS_*) as the user asked; lkey/rkey/iova/length are filled.
+  Result<std::unique_ptr<ib_mr>> (*reg_user_mr)(ib_pd&, std::uint64_t start, std::uint64_t length, std::uint64_t iova, std::uint32_t access, Udata*) = nullptr;
+  Status (*dereg_mr)(ib_mr&) = nullptr;
+
+  Result<std::unique_ptr<ib_cq>> (*create_cq)(ib_device&, ib_ucontext*, const ib_cq_init_attr&, Udata*) = nullptr;
+  Status (*destroy_cq)(ib_cq&) = nullptr;
+
+  Result<std::unique_ptr<ib_qp>> (*create_qp)(ib_pd&, ib_qp_init_attr&, Udata*) = nullptr;  // cap is updated to what was given
+  Status (*modify_qp)(ib_qp&, const ib_qp_attr&, std::uint32_t attr_mask, Udata*) = nullptr;
+  Status (*query_qp)(ib_qp&, ib_qp_attr&, std::uint32_t attr_mask, ib_qp_init_attr&) = nullptr;
+  Status (*destroy_qp)(ib_qp&) = nullptr;
+
+  // Declarations of driver-private objects, methods and attributes (null-terminated array or nullptr).
+  const uapi_definition* driver_def = nullptr;
+};
+
+struct ib_device {
+  std::string name;        // "mlx5_0"
+  std::uint32_t index = 0; // NLDEV device index
+  int uverbs_minor = 0;    // /dev/infiniband/uverbsN, device 231:192+N
+  std::uint64_t node_guid = 0;  // host order
+  std::uint64_t sys_image_guid = 0;
+  std::string node_desc;
+  std::string board_id;
+  std::string fw_ver;
+  std::string hca_type;     // "MT4125"
+  std::uint32_t hw_rev = 0;
+  std::string netdev;       // interface behind port 1
+  int netdev_ifindex = 0;
+  std::uint16_t pci_vendor = 0, pci_device = 0;
+  std::string pci_address;  // "0000:03:00.0" of the virtual slot
+  unsigned num_ports = 1;
+  unsigned num_comp_vectors = 1;
+  ib_device_ops ops;
+  ib_device_attr attrs;     // filled at registration
+
+  virtual ~ib_device() = default;
+  // Hooks of the data path, forwarded by the driver to its slot (see device/pci/inproc.h).
+  virtual void doorbell(std::uint64_t bar_offset, std::uint64_t value) = 0;
+  virtual void look_at_send_queue(std::uint32_t qpn) = 0;
+  virtual void look_at_cq(std::uint32_t cqn) = 0;
+  virtual void polled_empty() = 0;
+  virtual void going_to_sleep() = 0;
+  virtual void watch_uar(std::uint32_t uar_index, bool on) = 0;
+  // Memory that the program is about to unmap or replace.
+  virtual void invalidate_range(UserPtr va, std::size_t length, std::string_view how) = 0;
+};
+
+// ---------------------------------------------------------------- registry (core/device.cpp)
+
+Status ib_register_device(ib_device& dev);    // assigns index, name, minor; queries attrs; fills the GID table
+void ib_unregister_device(ib_device& dev);
+// Devices stay registered for the life of the instance; the vector is stable while the caller uses it.
+const std::vector<ib_device*>& ib_devices();
+ib_device* ib_device_by_name(std::string_view name);
+ib_device* ib_device_by_minor(int minor);
+
+// ---------------------------------------------------------------- GID cache (core/gid_table.cpp)
+
+inline constexpr std::uint16_t kGidTableLen = 256;
+// A copy of the entry; invalid when the slot is empty or out of range.
+ib_gid_attr rdma_get_gid_attr(ib_device& dev, std::uint32_t port, std::uint16_t index);
+// All valid entries.
+std::vector<ib_gid_attr> rdma_gid_table(ib_device& dev, std::uint32_t port);
+
+// ---------------------------------------------------------------- verbs with the core's own checks (core/verbs.cpp)
+
+// The state table (Linux: ib_modify_qp_is_ok). On refusal *why says what is missing or extra.
+bool ib_modify_qp_is_ok(ib_qp_state cur, ib_qp_state next, ib_qp_type type, std::uint32_t mask, std::string* why);
+// Resolves the AH (sgid_index -> attr, dmac) and calls the driver. EINVAL, ENODEV, ... with reasons.
+Status ib_modify_qp(ib_qp& qp, ib_qp_attr& attr, std::uint32_t mask, Udata* udata);
+
+// Events (enum ib_event_type values of the uapi: IBV_EVENT_*), to every open file or the object's own handler.
+void ib_dispatch_event(ib_device& dev, std::uint32_t ib_event, std::uint32_t port);
+
+}  // namespace uhca::kernel

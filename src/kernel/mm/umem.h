@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: MIT
+// Pinned and DMA-mapped user memory. Linux: struct ib_umem (drivers/infiniband/core/umem.c).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+
+#include "base/result.h"
+#include "device/pci/bus.h"
+#include "kernel/mm/uaccess.h"
+
+namespace uhca::kernel::mm {
+
+class IommuDomain;
+
+// One VA-contiguous range, mapped at one contiguous IOVA range that is congruent to the VA modulo 2 GiB, so that any page size
+// up to that works in MTTs and PAS lists.
+class Umem {
+ public:
+  ~Umem();  // unmaps: waits for nobody here; the caller has destroyed the MKey first
+  Umem(const Umem&) = delete;
+  Umem& operator=(const Umem&) = delete;
+
+  UserPtr va() const { return va_; }
+  std::size_t length() const { return length_; }
+  // Bus address of va().
+  pci::DmaAddr dma() const { return dma_; }
+  bool writable() const { return writable_; }
+
+ private:
+  friend class IommuDomain;
+  Umem() = default;
+  IommuDomain* domain_ = nullptr;
+  UserPtr va_ = 0;
+  std::size_t length_ = 0;
+  pci::DmaAddr dma_ = 0;
+  bool writable_ = false;
+};
+
+// Device-visible memory of the driver itself (command queue, EQ buffers, firmware pages). Linux: dma_alloc_coherent.
+class DmaBuffer {
+ public:
+  ~DmaBuffer();
+  DmaBuffer(const DmaBuffer&) = delete;
+  DmaBuffer& operator=(const DmaBuffer&) = delete;
+  void* cpu() const { return cpu_; }
+  pci::DmaAddr dma() const { return dma_; }
+  std::size_t size() const { return size_; }
+
+ private:
+  friend class IommuDomain;
+  DmaBuffer() = default;
+  IommuDomain* domain_ = nullptr;
+  void* cpu_ = nullptr;
+  pci::DmaAddr dma_ = 0;
+  std::size_t size_ = 0;
+};
+
+// The software IOMMU of one device (decision 1): IOVA ranges with a state; translation is wait-free.
+class IommuDomain final : public pci::Iommu {
+ public:
+  IommuDomain();
+  ~IommuDomain() override;
+
+  // Pins and maps [va, va+length). EFAULT: a hole, or not writable although `writable`; EINVAL: length 0 or the range wraps;
+  // ENOMEM: IOVA space exhausted. `who` ("MR", "CQ buffer", ...) appears in reasons together with the range. Touches no page.
+  Result<std::unique_ptr<Umem>> pin(UserPtr va, std::size_t length, bool writable, std::string_view who);
+  // The name by which reasons call it later ("MR lkey 0x1234"); at most 47 characters are kept.
+  void rename(const Umem& umem, std::string_view who);
+  // Zeroed, page-aligned.
+  Result<std::unique_ptr<DmaBuffer>> alloc_coherent(std::size_t size);
+
+  void* translate(pci::DmaAddr addr, std::size_t len, pci::DmaDir dir, std::size_t* contiguous, const char** why) override;
+
+  // The program is about to unmap, replace or discard [va, va+length): every pinned range that overlaps is poisoned, from now
+  // on DMA to it fails and the reason names the owner. Cheap when nothing is pinned there.
+  void invalidate(UserPtr va, std::size_t length, std::string_view how);
+
+ private:
+  friend class Umem;
+  friend class DmaBuffer;
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace uhca::kernel::mm

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: MIT
+// Boundary W: a port carries whole Ethernet frames (destination MAC first, no FCS), in both directions.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "base/clock.h"
+
+namespace uhca::wire {
+
+using Frame = std::span<const std::byte>;
+
+// Largest frame: Ethernet 14 (+4 VLAN) + IPv6 40 + UDP 8 + BTH and extensions + 4096 payload + pad + ICRC, rounded up.
+inline constexpr std::size_t kMaxFrame = 4352;
+
+class FrameSink {
+ public:
+  virtual ~FrameSink() = default;
+  // The frame is valid during the call only. The sink may send on the port from inside the call.
+  virtual void receive(Frame frame) = 0;
+};
+
+enum class Send : std::uint8_t {
+  kSent,
+  kBusy,         // no room now: try again after the next poll (nothing was taken)
+  kUnreachable,  // dropped: no route, no such function on this host, ... (the wire would have lost it)
+};
+
+// One network port. send/poll are called with the engine's lock held by one thread at a time; service() and the wait
+// descriptor belong to the service thread, which calls without that lock.
+class Port {
+ public:
+  virtual ~Port() = default;
+
+  virtual Send send(Frame frame) = 0;
+
+  // Hands at most `budget` received frames to the sink and returns how many. Cheap when nothing arrived: no system call on
+  // every call (sockets are looked at every N calls, or when `thorough`).
+  virtual unsigned poll(FrameSink& sink, unsigned budget, bool thorough) = 0;
+
+  // A descriptor (epoll) that becomes readable when service() or poll(thorough) has something to do; -1 for ports that need none.
+  virtual int wait_fd() const { return -1; }
+
+  // asleep = true: from now on whoever sends to this port must make wait_fd() readable (nobody polls). The caller polls once
+  // more after setting it, then sleeps. asleep = false: nobody needs to be woken.
+  virtual void set_asleep(bool asleep) { static_cast<void>(asleep); }
+
+  // Housekeeping of the service thread: accept peers, drop dead ones, retry binding. Returns when it wants to be called
+  // again at the latest (kNever: only when wait_fd() is readable).
+  virtual Nanos service(Nanos now) {
+    static_cast<void>(now);
+    return kNever;
+  }
+};
+
+}  // namespace uhca::wire
