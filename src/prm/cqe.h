@@ -48,6 +48,9 @@ UHCA_PRM_LAYOUT(err_cqe, 0x200)
 
 namespace uhca::prm {
 
+// <signal.h> has a macro of the name of one opcode.
+#pragma push_macro("SIG_ERR")
+#undef SIG_ERR
 // cqe64.opcode (mlx5dv.h: MLX5_CQE_*).
 enum class CqeOpcode : std::uint8_t {
   REQ = 0,
@@ -62,6 +65,7 @@ enum class CqeOpcode : std::uint8_t {
   RESP_ERR = 14,
   INVALID = 15,
 };
+#pragma pop_macro("SIG_ERR")
 
 // err_cqe.syndrome (mlx5dv.h: MLX5_CQE_SYNDROME_*).
 enum class CqeSyndrome : std::uint8_t {
