@@ -25,13 +25,13 @@ inline constexpr std::uint16_t kRoceV1EtherType = 0x8915;
 struct NetHeader {
   Mac dmac{};
   Mac smac{};
-  std::uint16_t vlan = 0xffff;  // 0xffff: untagged
+  std::uint16_t vlan = 0xffff;  // the 802.1Q tag's TCI (priority and VLAN id); 0xffff: untagged
   bool ipv6 = false;            // whether sgid/dgid travel as IPv6; else as the mapped IPv4 addresses
   Gid sgid{};
   Gid dgid{};
   std::uint8_t traffic_class = 0;  // DSCP << 2 | ECN
   std::uint8_t hop_limit = 64;
-  std::uint32_t flow_label = 0;  // IPv6
+  std::uint32_t flow_label = 0;      // IPv6
   std::uint16_t identification = 0;  // IPv4
   std::uint16_t udp_sport = 0xc000;
 };
@@ -81,9 +81,10 @@ struct Packet {
   Aeth aeth;
   Deth deth;
   AtomicEth atomic_eth;
-  std::uint64_t atomic_ack = 0;  // AtomicAckETH: original remote data
-  std::uint32_t imm = 0;         // host order of the ImmDt word
-  std::uint32_t ieth = 0;        // rkey to invalidate
+  std::uint64_t atomic_ack = 0;        // AtomicAckETH: original remote data
+  std::uint32_t imm = 0;               // host order of the ImmDt word
+  std::uint32_t ieth = 0;              // rkey to invalidate
+  std::uint32_t xrc_srq = 0;           // XRCETH: 24-bit SRQ number
   std::span<const std::byte> payload;  // without padding
 };
 
@@ -103,10 +104,10 @@ std::size_t emit(const Packet& p, std::span<std::byte> out);
 // Why a frame is not a packet for us. The names appear in traces and counters.
 enum class ParseError : std::uint8_t {
   kNone,
-  kShort,          // truncated, or lengths that do not fit each other
-  kNotRoce,        // not IPv4/IPv6 + UDP 4791, fragments, other ethertypes
-  kBadIpHeader,    // version, header length, IPv4 header checksum
-  kBadVersion,     // BTH.TVer != 0
+  kShort,        // truncated, or lengths that do not fit each other
+  kNotRoce,      // not IPv4/IPv6 + UDP 4791, fragments, other ethertypes
+  kBadIpHeader,  // version, header length, IPv4 header checksum
+  kBadVersion,   // BTH.TVer != 0
   kUnknownOpcode,
   kBadPad,
   kBadIcrc,
@@ -123,7 +124,9 @@ std::uint32_t icrc(std::span<const std::byte> ip_packet_without_icrc, bool ipv6)
 
 // PSN arithmetic on 24 bits.
 inline constexpr std::uint32_t kPsnMask = 0xffffff;
-constexpr std::uint32_t psn_add(std::uint32_t a, std::uint32_t n) { return (a + n) & kPsnMask; }
+constexpr std::uint32_t psn_add(std::uint32_t a, std::uint32_t n) {
+  return (a + n) & kPsnMask;
+}
 // Signed distance a - b in [-2^23, 2^23).
 constexpr std::int32_t psn_diff(std::uint32_t a, std::uint32_t b) {
   return static_cast<std::int32_t>((a - b) << 8) >> 8;
