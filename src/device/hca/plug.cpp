@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: MIT
+// Plugs the HCA into the slot of this process: netdev, uplink, function number, device.
+#include <cerrno>
+#include <cstring>
+
+#include "base/log.h"
+#include "device/hca/hca.h"
+#include "device/pci/inproc_endpoint.h"
+#include "wire/net/uplink.h"
+
+namespace uhca::pci {
+namespace {
+
+// Further blocks of QPNs come from the host, like the first.
+class UplinkLease final : public hca::QpnLease {
+ public:
+  explicit UplinkLease(wire::Uplink& uplink) : uplink_(uplink) {}
+  std::uint32_t lease_block() override {
+    if (first_) return std::exchange(first_, 0);
+    return uplink_.lease_block();
+  }
+
+ private:
+  wire::Uplink& uplink_;
+  std::uint32_t first_ = uplink_.function_id() << 12;
+};
+
+// The engine together with what it refers to.
+class HcaInSlot final : public Engine {
+ public:
+  HcaInSlot(const hca::HcaConfig& config, Bus& bus, wire::Uplink& uplink)
+      : lease_(uplink), hca_(config, bus, uplink, SystemClock::instance(), lease_) {}
+
+  std::size_t bar0_size() const override { return hca_.bar0_size(); }
+  std::uint64_t mmio_read(std::uint64_t o, unsigned s) override { return hca_.mmio_read(o, s); }
+  void mmio_write(std::uint64_t o, std::uint64_t v, unsigned s) override { hca_.mmio_write(o, v, s); }
+  void reset() override { hca_.reset(); }
+  void uar_store(std::uint64_t o, std::uint64_t v) override { hca_.uar_store(o, v); }
+  void look_at_send_queue(std::uint32_t n) override { hca_.look_at_send_queue(n); }
+  void look_at_cq(std::uint32_t n) override { hca_.look_at_cq(n); }
+  void look_at_uar(std::uint32_t n) override { hca_.look_at_uar(n); }
+  bool drive(bool thorough) override { return hca_.drive(thorough); }
+  Nanos next_deadline() override { return hca_.next_deadline(); }
+  unsigned armed_cqs() override { return hca_.armed_cqs(); }
+
+ private:
+  UplinkLease lease_;
+  hca::Hca hca_;
+};
+
+// EUI-64 of a MAC address, host order.
+std::uint64_t eui64(const wire::Mac& mac) {
+  std::uint8_t g[8] = {static_cast<std::uint8_t>(mac[0] ^ 2), mac[1], mac[2], 0xff, 0xfe, mac[3], mac[4], mac[5]};
+  return load_be<std::uint64_t>(g);
+}
+
+}  // namespace
+
+std::unique_ptr<InprocEndpoint> plug_in_hca(const SlotConfig& config) {
+  auto netdev = wire::choose_netdev(config.netdev);
+  if (!netdev) {
+    log::error("netdev '{}': {}", config.netdev, strerrordesc_np(netdev.code()));
+    errno = netdev.code() == ENODEV ? EADDRNOTAVAIL : netdev.code();
+    return nullptr;
+  }
+  auto uplink = wire::Uplink::create(*netdev);
+  if (!uplink) {
+    log::error("uplink on '{}': {}", netdev->name, strerrordesc_np(uplink.code()));
+    errno = uplink.code();
+    return nullptr;
+  }
+  hca::HcaConfig hc;
+  hc.mac = netdev->mac;
+  hc.netdev_mtu = netdev->mtu;
+  hc.node_guid = eui64(netdev->mac);
+
+  SlotIdentity identity;
+  identity.netdev = netdev->name;
+  identity.function_id = (*uplink)->function_id();
+  identity.vendor_id = hc.vendor_id;
+  identity.device_id = hc.device_id;
+  identity.num_vectors = hc.num_vectors;
+
+  auto bus = std::make_unique<InprocBus>();
+  auto engine = std::make_unique<HcaInSlot>(hc, *bus, **uplink);
+  auto slot = std::make_unique<InprocSlot>(std::move(identity), std::move(bus), std::move(uplink).value(), std::move(engine));
+  if (!slot->valid()) return nullptr;
+  return slot;
+}
+
+}  // namespace uhca::pci

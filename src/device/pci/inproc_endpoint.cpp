@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: MIT
+#include "device/pci/inproc_endpoint.h"
+
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "base/fd.h"
+#include "base/inside.h"
+#include "base/trace.h"
+
+namespace uhca::pci {
+namespace {
+
+// Hooks leave the program's errno alone.
+class KeepErrno {
+ public:
+  KeepErrno() : saved_(errno) {}
+  ~KeepErrno() { errno = saved_; }
+  KeepErrno(const KeepErrno&) = delete;
+  KeepErrno& operator=(const KeepErrno&) = delete;
+
+ private:
+  int saved_;
+};
+
+// Offset of the CQ arm register inside a UAR page (prm/wqe.h: kUarCqDoorbell); the slot needs it only as a hint that the caller
+// will sleep soon.
+constexpr std::uint64_t kArmRegister = 0x20;
+constexpr std::uint64_t kPageMask = 4095;
+
+}  // namespace
+
+InprocSlot::InprocSlot(SlotIdentity identity, std::unique_ptr<InprocBus> bus, std::unique_ptr<wire::Port> port,
+                       std::unique_ptr<Engine> engine)
+    : identity_(std::move(identity)), bus_(std::move(bus)), port_(std::move(port)), engine_(std::move(engine)) {
+  int fd = static_cast<int>(syscall(SYS_memfd_create, "uhca-bar0", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (fd >= 0 && ftruncate(fd, static_cast<off_t>(engine_->bar0_size())) != 0) {
+    int err = errno;
+    syscall(SYS_close, fd);
+    errno = err;
+    fd = -1;
+  }
+  bar_fd_ = fd::adopt(fd);
+  service_ = std::make_unique<ServiceThread>(*engine_, *port_, bus_->irqs);
+}
+
+InprocSlot::~InprocSlot() {
+  service_.reset();
+  engine_.reset();
+  fd::close(bar_fd_);
+}
+
+std::uint32_t InprocSlot::read32(std::uint64_t offset) {
+  inside::Guard guard;
+  return static_cast<std::uint32_t>(engine_->mmio_read(offset, 4));
+}
+
+void InprocSlot::write32(std::uint64_t offset, std::uint32_t value) {
+  inside::Guard guard;
+  engine_->mmio_write(offset, value, 4);
+  after_work();
+}
+
+void InprocSlot::write64(std::uint64_t offset, std::uint64_t value) {
+  inside::Guard guard;
+  engine_->mmio_write(offset, value, 8);
+  after_work();
+}
+
+void InprocSlot::reset() {
+  inside::Guard guard;
+  engine_->reset();
+}
+
+bool InprocSlot::reentered() {
+  if (!inside::active()) return false;
+  missed_.store(true, std::memory_order_release);
+  service_->poke();
+  return true;
+}
+
+void InprocSlot::after_work() {
+  if (__builtin_expect(missed_.load(std::memory_order_relaxed), 0) && missed_.exchange(false)) {
+    // Which queue it was is not known: the doorbell records of all of them are.
+    engine_->look_at_uar(~0u);
+    engine_->drive(true);
+  }
+  if (bus_->irqs.any_pending()) bus_->irqs.dispatch();
+  service_->check_deadline();
+}
+
+void InprocSlot::doorbell(std::uint64_t bar_offset, std::uint64_t value) {
+  if (reentered()) return;
+  KeepErrno keep;
+  inside::Guard guard;
+  engine_->uar_store(bar_offset, value);
+  if ((bar_offset & kPageMask) == kArmRegister) {
+    service_->unattend();
+  } else {
+    engine_->drive(false);  // frames to our own QPs, answers that are already there
+  }
+  after_work();
+}
+
+void InprocSlot::look_at_send_queue(std::uint32_t qpn) {
+  if (reentered()) return;
+  KeepErrno keep;
+  inside::Guard guard;
+  engine_->look_at_send_queue(qpn);
+  engine_->drive(false);
+  after_work();
+}
+
+void InprocSlot::look_at_cq(std::uint32_t cqn) {
+  if (reentered()) return;
+  KeepErrno keep;
+  inside::Guard guard;
+  engine_->look_at_cq(cqn);
+  service_->unattend();
+  after_work();
+}
+
+void InprocSlot::polled_empty() {
+  if (reentered()) return;
+  KeepErrno keep;
+  inside::Guard guard;
+  engine_->drive(false);
+  service_->polled();
+  after_work();
+}
+
+void InprocSlot::going_to_sleep() {
+  if (reentered()) return;
+  KeepErrno keep;
+  inside::Guard guard;
+  service_->unattend();
+  engine_->drive(true);
+  after_work();
+}
+
+}  // namespace uhca::pci

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: MIT
+// DMA of a device in the application's own process: every access goes through the driver's IOMMU, and every copy survives
+// memory that vanishes (DESIGN, decisions 1 and 7).
+#pragma once
+
+#include <atomic>
+
+#include "device/pci/bus.h"
+
+namespace uhca::pci {
+
+class IommuBus : public Bus {
+ public:
+  bool dma_read(void* dst, DmaAddr src, std::size_t len) final;
+  bool dma_write(DmaAddr dst, const void* src, std::size_t len) final;
+  bool dma_load32(DmaAddr src, std::uint32_t* value) final;
+  bool dma_store32(DmaAddr dst, std::uint32_t value) final;
+  bool dma_write_last_byte_last(DmaAddr dst, const void* src, std::size_t len) final;
+  bool dma_cas64(DmaAddr addr, std::uint64_t* expected, std::uint64_t desired) final;
+  const char* last_fault() const final;
+
+ protected:
+  void set_iommu(Iommu* iommu) { iommu_.store(iommu, std::memory_order_release); }
+
+ private:
+  void* translate(DmaAddr addr, std::size_t len, DmaDir dir, std::size_t* contiguous);
+
+  std::atomic<Iommu*> iommu_{nullptr};
+};
+
+}  // namespace uhca::pci
