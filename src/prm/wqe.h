@@ -60,10 +60,37 @@ UHCA_PRM_LAYOUT(wqe_av, 0x180)
   F(next_wqe_index, 0x10, 0x10, 1) \
   F(signature, 0x20, 0x8, 1)
 UHCA_PRM_LAYOUT(wqe_srq_next_seg, 0x80)
+
+#define UHCA_PRM_wqe_xrc_seg(F) \
+  F(xrc_srqn, 0x0, 0x20, 1)
+UHCA_PRM_LAYOUT(wqe_xrc_seg, 0x80)
+
+// UMR work requests (memory window bind, local invalidate): control segment, then a memory key context segment, then KLMs
+// (a wqe_data_seg each: byte_count, mkey in `lkey`, address).
+#define UHCA_PRM_wqe_umr_ctrl_seg(F) \
+  F(flags, 0x0, 0x8, 1) \
+  F(klm_octowords, 0x20, 0x10, 1) \
+  F(translation_offset, 0x30, 0x10, 1) \
+  F(mkey_mask, 0x40, 0x40, 1)
+UHCA_PRM_LAYOUT(wqe_umr_ctrl_seg, 0x180)
+
+#define UHCA_PRM_wqe_mkey_context_seg(F) \
+  F(free, 0x0, 0x8, 1) \
+  F(access_flags, 0x10, 0x8, 1) \
+  F(sf, 0x18, 0x8, 1) \
+  F(qpn_mkey, 0x20, 0x20, 1) \
+  F(flags_pd, 0x60, 0x20, 1) \
+  F(start_addr, 0x80, 0x40, 1) \
+  F(len, 0xc0, 0x40, 1) \
+  F(bsf_octword_size, 0x100, 0x20, 1) \
+  F(translations_octword_size, 0x1a0, 0x20, 1) \
+  F(log_page_size, 0x1d8, 0x8, 1)
+UHCA_PRM_LAYOUT(wqe_mkey_context_seg, 0x200)
 // clang-format on
 
 #define UHCA_PRM_LAYOUTS_wqe(L) \
-  L(wqe_ctrl_seg) L(wqe_raddr_seg) L(wqe_atomic_seg) L(wqe_data_seg) L(wqe_inline_seg) L(wqe_av) L(wqe_srq_next_seg)
+  L(wqe_ctrl_seg) L(wqe_raddr_seg) L(wqe_atomic_seg) L(wqe_data_seg) L(wqe_inline_seg) L(wqe_av) L(wqe_srq_next_seg) \
+  L(wqe_xrc_seg) L(wqe_umr_ctrl_seg) L(wqe_mkey_context_seg)
 
 namespace uhca::prm {
 
@@ -92,6 +119,28 @@ inline constexpr std::uint8_t kWqeCtrlSolicited = 1 << 1;
 inline constexpr std::uint8_t kWqeCtrlCqUpdate = 2 << 2;
 inline constexpr std::uint8_t kWqeCtrlInitiatorSmallFence = 1 << 5;
 inline constexpr std::uint8_t kWqeCtrlFence = 4 << 5;
+
+// wqe_umr_ctrl_seg.flags and .mkey_mask, wqe_mkey_context_seg.free and .access_flags (mlx5dv.h: MLX5_WQE_UMR_CTRL_*,
+// MLX5_WQE_MKEY_CONTEXT_*).
+inline constexpr std::uint8_t kUmrInline = 1 << 7;
+inline constexpr std::uint8_t kUmrCheckFree = 1 << 5;
+inline constexpr std::uint8_t kUmrTranslationOffset = 1 << 4;
+inline constexpr std::uint8_t kUmrCheckQpn = 1 << 3;
+inline constexpr std::uint64_t kUmrMaskLen = 1 << 0;
+inline constexpr std::uint64_t kUmrMaskStartAddr = 1 << 6;
+inline constexpr std::uint64_t kUmrMaskMkey = 1 << 13;
+inline constexpr std::uint64_t kUmrMaskQpn = 1 << 14;
+inline constexpr std::uint64_t kUmrMaskLocalWrite = 1 << 18;
+inline constexpr std::uint64_t kUmrMaskRemoteRead = 1 << 19;
+inline constexpr std::uint64_t kUmrMaskRemoteWrite = 1 << 20;
+inline constexpr std::uint64_t kUmrMaskAtomic = 1 << 21;
+inline constexpr std::uint64_t kUmrMaskFree = 1 << 29;
+inline constexpr std::uint8_t kMkeySegFree = 1 << 6;
+inline constexpr std::uint8_t kMkeySegAtomic = 1 << 6;
+inline constexpr std::uint8_t kMkeySegRemoteWrite = 1 << 5;
+inline constexpr std::uint8_t kMkeySegRemoteRead = 1 << 4;
+inline constexpr std::uint8_t kMkeySegLocalWrite = 1 << 3;
+inline constexpr std::uint8_t kMkeySegLocalRead = 1 << 2;
 
 inline constexpr std::size_t kSendWqeBb = 64;      // bytes of a send basic block (MLX5_SEND_WQE_BB)
 inline constexpr std::size_t kWqeDsUnit = 16;      // bytes of one `ds` unit
