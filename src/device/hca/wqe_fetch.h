@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: MIT
+// Fetching and decoding work queue entries. Everything in them is untrusted.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "device/hca/objects.h"
+#include "prm/wqe.h"
+
+namespace uhca::hca {
+
+inline constexpr unsigned kMaxWqeDs = 63;                       // 6 bits of wqe_ctrl_seg.ds
+inline constexpr std::size_t kMaxWqeBytes = (kMaxWqeDs + 1) * prm::kWqeDsUnit;  // rounded up to basic blocks
+inline constexpr std::uint64_t kWholeSegment = std::uint64_t{1} << 31;  // what byte_count 0 means (libmlx5 never sends it: it skips empty sges)
+
+struct DataSeg {
+  std::uint64_t addr = 0;
+  std::uint32_t lkey = 0;
+  std::uint32_t len = 0;        // bytes
+  std::uint16_t inline_at = 0;  // not 0: the data lies at this offset of SendWqe::raw, no key
+};
+
+// A decoded send WQE. Large (about 2.5 KiB): one per lane, never on the stack.
+struct SendWqe {
+  std::uint32_t qpn = 0;     // whose WQE this is; with `index` says whether a decode can be reused
+  std::uint16_t index = 0;
+  bool valid = false;
+  std::uint8_t opcode = 0;
+  std::uint8_t fm_ce_se = 0;
+  std::uint8_t bbs = 1;      // basic blocks
+  std::uint32_t imm = 0;     // host order
+  std::uint64_t raddr = 0;
+  std::uint32_t rkey = 0;
+  std::uint64_t swap_add = 0;
+  std::uint64_t compare = 0;
+  std::uint64_t length = 0;  // sum of the data segments
+  unsigned nsegs = 0;
+  std::array<DataSeg, kMaxWqeDs> segs;
+  alignas(16) std::array<std::uint8_t, kMaxWqeBytes> raw;
+};
+
+enum class WqeFault : std::uint8_t {
+  kNone,
+  kUnreadable,  // the queue's memory is not mapped
+  kMalformed,   // LOCAL_QP_OP
+};
+
+// Reads and decodes the send WQE at basic block `index` (16-bit counter) of an RC QP. `posted`: blocks available from there. On a fault
+// *why (static storage) says what was wrong and w.opcode, fm_ce_se, bbs hold what could be read.
+WqeFault fetch_send_wqe(pci::Bus& bus, const Qp& qp, std::uint16_t index, unsigned posted, SendWqe& w, const char** why);
+
+// The number of basic blocks of the WQE at `index` and its opcode; 1 when it cannot be told.
+unsigned send_wqe_blocks(pci::Bus& bus, const Qp& qp, std::uint16_t index, std::uint8_t* opcode);
+
+// A decoded receive WQE: its scatter list. `segs` keeps its capacity from prepare().
+struct RecvWqe {
+  std::uint16_t index = 0;
+  unsigned nsegs = 0;
+  std::uint64_t length = 0;
+  std::vector<DataSeg> segs;
+
+  void prepare(const Qp& qp) { segs.resize(qp.has_rq ? (std::size_t{1} << qp.log_rq_stride) / prm::kWqeDsUnit : 0); }
+};
+
+WqeFault fetch_recv_wqe(pci::Bus& bus, const Qp& qp, std::uint16_t index, RecvWqe& w, const char** why);
+
+}  // namespace uhca::hca
