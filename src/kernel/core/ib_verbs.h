@@ -21,11 +21,16 @@
 
 namespace uhca::kernel {
 
+struct uverbs_attr_bundle;  // kernel/uverbs/attr_bundle.h
+
 struct ib_device;
 struct ib_pd;
 struct ib_cq;
 struct ib_qp;
 struct ib_mr;
+struct ib_ah;
+struct ib_mw;
+struct ib_srq;
 struct ib_ucontext;
 class VerbsFile;  // uverbs: the open file behind a ucontext
 
@@ -33,7 +38,19 @@ using ib_gid = std::array<std::uint8_t, 16>;  // network order
 
 // ---------------------------------------------------------------- attributes
 
-enum class ib_qp_type : std::uint8_t { SMI = 0, GSI = 1, RC = 2, UC = 3, UD = 4, RAW_IPV6 = 5, RAW_ETHERTYPE = 6, RAW_PACKET = 8, XRC_INI = 9, XRC_TGT = 10, DRIVER = 0xff };
+enum class ib_qp_type : std::uint8_t {
+  SMI = 0,
+  GSI = 1,
+  RC = 2,
+  UC = 3,
+  UD = 4,
+  RAW_IPV6 = 5,
+  RAW_ETHERTYPE = 6,
+  RAW_PACKET = 8,
+  XRC_INI = 9,
+  XRC_TGT = 10,
+  DRIVER = 0xff
+};
 enum class ib_qp_state : std::uint8_t { RESET = 0, INIT = 1, RTR = 2, RTS = 3, SQD = 4, SQE = 5, ERR = 6 };
 const char* to_string(ib_qp_state s);
 
@@ -97,6 +114,8 @@ struct ib_qp_init_attr {
   bool sq_sig_all = false;
   ib_qp_type qp_type = ib_qp_type::RC;
   std::uint32_t create_flags = 0;
+  ib_srq* srq = nullptr;
+  std::uint32_t source_qpn = 0;  // with IB_QP_CREATE_SOURCE_QPN
 };
 
 struct ib_cq_init_attr {
@@ -123,12 +142,14 @@ struct ib_device_attr {
   std::uint64_t sys_image_guid = 0;  // network order, as the uapi wants it
   std::uint64_t max_mr_size = 0, page_size_cap = 0;
   std::uint32_t vendor_id = 0, vendor_part_id = 0, hw_ver = 0;
-  std::uint32_t max_qp = 0, max_qp_wr = 0, max_send_sge = 0, max_recv_sge = 0, max_sge_rd = 0, max_cq = 0, max_cqe = 0, max_mr = 0, max_pd = 0;
+  std::uint32_t max_qp = 0, max_qp_wr = 0, max_send_sge = 0, max_recv_sge = 0, max_sge_rd = 0, max_cq = 0, max_cqe = 0, max_mr = 0,
+                max_pd = 0;
   std::uint32_t device_cap_flags = 0;
   std::uint64_t device_cap_flags_ex = 0;
   std::uint32_t max_qp_rd_atom = 0, max_ee_rd_atom = 0, max_res_rd_atom = 0, max_qp_init_rd_atom = 0, max_ee_init_rd_atom = 0;
-  std::uint32_t atomic_cap = 0, masked_atomic_cap = 0, max_ee = 0, max_rdd = 0, max_mw = 0, max_raw_ipv6_qp = 0, max_raw_ethy_qp = 0, max_mcast_grp = 0,
-                max_mcast_qp_attach = 0, max_total_mcast_qp_attach = 0, max_ah = 0, max_srq = 0, max_srq_wr = 0, max_srq_sge = 0;
+  std::uint32_t atomic_cap = 0, masked_atomic_cap = 0, max_ee = 0, max_rdd = 0, max_mw = 0, max_raw_ipv6_qp = 0, max_raw_ethy_qp = 0,
+                max_mcast_grp = 0, max_mcast_qp_attach = 0, max_total_mcast_qp_attach = 0, max_ah = 0, max_srq = 0, max_srq_wr = 0,
+                max_srq_sge = 0;
   std::uint16_t max_pkeys = 1;
   std::uint8_t local_ca_ack_delay = 0;
   std::uint64_t timestamp_mask = 0, hca_core_clock = 0;  // kHz
@@ -157,6 +178,7 @@ struct ib_mr {
   ib_pd* pd = nullptr;
   std::uint32_t lkey = 0, rkey = 0;
   std::uint64_t iova = 0, length = 0;
+  std::atomic<int> usecnt{0};  // memory windows bound to it
   virtual ~ib_mr() = default;
 };
 
@@ -179,18 +201,51 @@ struct ib_qp {
   ib_pd* pd = nullptr;
   ib_cq* send_cq = nullptr;
   ib_cq* recv_cq = nullptr;
+  ib_srq* srq = nullptr;
   std::uint32_t qp_num = 0;
   ib_qp_type qp_type = ib_qp_type::RC;
   std::uint8_t port = 0;
+  std::atomic<int> usecnt{0};  // multicast groups, flows
   void (*event_handler)(ib_qp* qp, std::uint32_t ib_event, void* context) = nullptr;
   void* qp_context = nullptr;
   virtual ~ib_qp() = default;
 };
 
+struct ib_ah {
+  ib_device* device = nullptr;
+  ib_pd* pd = nullptr;
+  rdma_ah_attr attr;
+  virtual ~ib_ah() = default;
+};
+
+struct ib_mw {
+  ib_device* device = nullptr;
+  ib_pd* pd = nullptr;
+  std::uint32_t rkey = 0;
+  std::uint8_t type = 1;  // enum ib_uverbs_... mw type: 1, 2
+  virtual ~ib_mw() = default;
+};
+
+struct ib_srq_attr {
+  std::uint32_t max_wr = 0, max_sge = 0, srq_limit = 0;
+};
+// ib_srq_attr_mask
+inline constexpr std::uint32_t IB_SRQ_MAX_WR = 1 << 0, IB_SRQ_LIMIT = 1 << 1;
+
+struct ib_srq {
+  ib_device* device = nullptr;
+  ib_pd* pd = nullptr;
+  std::uint32_t srq_num = 0;
+  std::atomic<int> usecnt{0};  // QPs on this SRQ
+  void (*event_handler)(ib_srq* srq, std::uint32_t ib_event, void* context) = nullptr;
+  void* srq_context = nullptr;
+  virtual ~ib_srq() = default;
+};
+
 // What mmap on the device file answers: a descriptor and the offset in it to map instead.
 struct MmapTarget {
   int fd = -1;
-  std::uint64_t offset = 0;  // bytes
+  std::uint64_t offset = 0;     // bytes
   std::uint32_t uar_index = 0;  // the UAR page that this is, for doorbell watching; 0: not a UAR
   bool read_only = false;
 };
@@ -200,7 +255,7 @@ struct uapi_definition;
 
 // The driver's operations; a null pointer: not supported (the core answers EOPNOTSUPP, the uapi method disappears).
 struct ib_device_ops {
-  std::uint32_t driver_id = 0;       // RDMA_DRIVER_*
+  std::uint32_t driver_id = 0;  // RDMA_DRIVER_*
   std::uint32_t uverbs_abi_ver = 0;
 
   Status (*query_device)(ib_device&, ib_device_attr&, Udata*) = nullptr;
@@ -216,7 +271,8 @@ struct ib_device_ops {
   Result<std::unique_ptr<ib_pd>> (*alloc_pd)(ib_device&, ib_ucontext*, Udata*) = nullptr;
   Status (*dealloc_pd)(ib_pd&) = nullptr;
   // iova and access flags (IB_ACCESS_*) as the user asked; lkey/rkey/iova/length are filled.
-  Result<std::unique_ptr<ib_mr>> (*reg_user_mr)(ib_pd&, std::uint64_t start, std::uint64_t length, std::uint64_t iova, std::uint32_t access, Udata*) = nullptr;
+  Result<std::unique_ptr<ib_mr>> (*reg_user_mr)(ib_pd&, std::uint64_t start, std::uint64_t length, std::uint64_t iova, std::uint32_t access,
+                                                Udata*) = nullptr;
   Status (*dereg_mr)(ib_mr&) = nullptr;
 
   Result<std::unique_ptr<ib_cq>> (*create_cq)(ib_device&, ib_ucontext*, const ib_cq_init_attr&, Udata*) = nullptr;
@@ -227,29 +283,71 @@ struct ib_device_ops {
   Status (*query_qp)(ib_qp&, ib_qp_attr&, std::uint32_t attr_mask, ib_qp_init_attr&) = nullptr;
   Status (*destroy_qp)(ib_qp&) = nullptr;
 
+  // Optional: a null pointer makes the method or command disappear.
+  Status (*query_port_speed)(ib_device&, std::uint32_t port, std::uint64_t& speed_100mbps) = nullptr;
+  // attr has been resolved (dmac, sgid_attr); the driver may answer its own response (mlx5: dmac) in udata.
+  Result<std::unique_ptr<ib_ah>> (*create_user_ah)(ib_pd&, const rdma_ah_attr&, Udata*) = nullptr;
+  Status (*destroy_ah)(ib_ah&) = nullptr;
+  // flags: IB_MR_REREG_TRANS 1, PD 2, ACCESS 4. `pd` is the new one when flags has PD, else the present one. A returned MR
+  // replaces the old one (which has been destroyed); nullptr: changed in place.
+  Result<std::unique_ptr<ib_mr>> (*rereg_user_mr)(ib_mr&, std::uint32_t flags, std::uint64_t start, std::uint64_t length,
+                                                  std::uint64_t iova, std::uint32_t access, ib_pd& pd, Udata*) = nullptr;
+  Result<std::unique_ptr<ib_mr>> (*reg_user_mr_dmabuf)(ib_pd&, std::uint64_t offset, std::uint64_t length, std::uint64_t iova, int fd,
+                                                       std::uint32_t access, uverbs_attr_bundle* attrs) = nullptr;
+  Status (*advise_mr)(ib_pd&, std::uint32_t advice, std::uint32_t flags, const ::ib_uverbs_sge* sges, std::size_t n,
+                      uverbs_attr_bundle* attrs) = nullptr;
+  Result<std::unique_ptr<ib_mw>> (*alloc_mw)(ib_pd&, std::uint8_t type, Udata*) = nullptr;
+  Status (*dealloc_mw)(ib_mw&) = nullptr;
+  Status (*resize_cq)(ib_cq&, std::uint32_t cqe, Udata*) = nullptr;
+  Status (*modify_cq)(ib_cq&, std::uint16_t cq_count, std::uint16_t cq_period) = nullptr;
+  Result<std::unique_ptr<ib_srq>> (*create_srq)(ib_pd&, ib_srq_attr&, Udata*) = nullptr;  // attr is updated to what was given
+  Status (*modify_srq)(ib_srq&, const ib_srq_attr&, std::uint32_t mask, Udata*) = nullptr;
+  Status (*query_srq)(ib_srq&, ib_srq_attr&) = nullptr;
+  Status (*destroy_srq)(ib_srq&) = nullptr;
+  Status (*attach_mcast)(ib_qp&, const ib_gid&, std::uint16_t lid) = nullptr;
+  Status (*detach_mcast)(ib_qp&, const ib_gid&, std::uint16_t lid) = nullptr;
+  // The driver rejects udata that it does not know (CORE_SUPPORT_ROBUST_UDATA).
+  bool robust_udata = false;
+
   // Declarations of driver-private objects, methods and attributes (null-terminated array or nullptr).
   const uapi_definition* driver_def = nullptr;
 };
 
+// Counters of live objects (Linux: restrack).
+enum rdma_restrack_type : std::uint8_t {
+  RDMA_RESTRACK_PD,
+  RDMA_RESTRACK_CQ,
+  RDMA_RESTRACK_QP,
+  RDMA_RESTRACK_CM_ID,
+  RDMA_RESTRACK_MR,
+  RDMA_RESTRACK_CTX,
+  RDMA_RESTRACK_COUNTER,
+  RDMA_RESTRACK_SRQ,
+  RDMA_RESTRACK_AH,
+  RDMA_RESTRACK_MW,
+  RDMA_RESTRACK_MAX
+};
+
 struct ib_device {
-  std::string name;        // "mlx5_0"
-  std::uint32_t index = 0; // NLDEV device index
-  int uverbs_minor = 0;    // /dev/infiniband/uverbsN, device 231:192+N
+  std::string name;             // "mlx5_0"
+  std::uint32_t index = 0;      // NLDEV device index
+  int uverbs_minor = 0;         // /dev/infiniband/uverbsN, device 231:192+N
   std::uint64_t node_guid = 0;  // host order
   std::uint64_t sys_image_guid = 0;
   std::string node_desc;
   std::string board_id;
   std::string fw_ver;
-  std::string hca_type;     // "MT4125"
+  std::string hca_type;  // "MT4125"
   std::uint32_t hw_rev = 0;
-  std::string netdev;       // interface behind port 1
+  std::string netdev;  // interface behind port 1
   int netdev_ifindex = 0;
   std::uint16_t pci_vendor = 0, pci_device = 0;
   std::string pci_address;  // "0000:03:00.0" of the virtual slot
   unsigned num_ports = 1;
   unsigned num_comp_vectors = 1;
   ib_device_ops ops;
-  ib_device_attr attrs;     // filled at registration
+  ib_device_attr attrs;  // filled at registration
+  std::array<std::atomic<std::uint32_t>, RDMA_RESTRACK_MAX> restrack{};
 
   virtual ~ib_device() = default;
   // Hooks of the data path, forwarded by the driver to its slot (see device/pci/inproc.h).
@@ -265,7 +363,7 @@ struct ib_device {
 
 // ---------------------------------------------------------------- registry (core/device.cpp)
 
-Status ib_register_device(ib_device& dev);    // assigns index, name, minor; queries attrs; fills the GID table
+Status ib_register_device(ib_device& dev);  // assigns index, name, minor; queries attrs; fills the GID table
 void ib_unregister_device(ib_device& dev);
 // Devices stay registered for the life of the instance; the vector is stable while the caller uses it.
 const std::vector<ib_device*>& ib_devices();
@@ -279,6 +377,9 @@ inline constexpr std::uint16_t kGidTableLen = 256;
 ib_gid_attr rdma_get_gid_attr(ib_device& dev, std::uint32_t port, std::uint16_t index);
 // All valid entries.
 std::vector<ib_gid_attr> rdma_gid_table(ib_device& dev, std::uint32_t port);
+// Reads the netdev's addresses again: entries that went are deleted (ops.del_gid), new ones take free slots; one GID_CHANGE event if
+// anything changed.
+Status rdma_refresh_gids(ib_device& dev);
 
 // ---------------------------------------------------------------- verbs with the core's own checks (core/verbs.cpp)
 
@@ -287,7 +388,31 @@ bool ib_modify_qp_is_ok(ib_qp_state cur, ib_qp_state next, ib_qp_type type, std:
 // Resolves the AH (sgid_index -> attr, dmac) and calls the driver. EINVAL, ENODEV, ... with reasons.
 Status ib_modify_qp(ib_qp& qp, ib_qp_attr& attr, std::uint32_t mask, Udata* udata);
 
-// Events (enum ib_event_type values of the uapi: IBV_EVENT_*), to every open file or the object's own handler.
+// The device's own reading of an AH: port, sgid_index -> sgid_attr, dmac. EINVAL, ENODEV with reasons.
+Status rdma_resolve_ah(ib_device& dev, rdma_ah_attr& ah, std::uint32_t port);
+
+// Events (enum ib_event_type: values of IBV_EVENT_*), to every registered handler of the device. Thread-safe; handlers run on
+// the caller's thread.
 void ib_dispatch_event(ib_device& dev, std::uint32_t ib_event, std::uint32_t port);
+struct ib_event_handler {
+  void (*handler)(ib_event_handler& self, ib_device& dev, std::uint32_t ib_event, std::uint32_t port) = nullptr;
+  void* context = nullptr;
+};
+void ib_register_event_handler(ib_device& dev, ib_event_handler& h);
+// Returns when no call of this handler runs any more.
+void ib_unregister_event_handler(ib_device& dev, ib_event_handler& h);
+
+// Verbs with the core's bookkeeping (usecnt, restrack): the driver's op plus EBUSY rules. Destroy keeps the object on error.
+Result<std::unique_ptr<ib_pd>> ib_alloc_pd(ib_device& dev, ib_ucontext* uctx, Udata* udata);
+Status ib_dealloc_pd(ib_pd& pd);  // EBUSY: something is still on it
+Result<std::unique_ptr<ib_mr>> ib_reg_user_mr(ib_pd& pd, std::uint64_t start, std::uint64_t length, std::uint64_t iova,
+                                              std::uint32_t access, Udata* udata);
+Status ib_dereg_mr(ib_mr& mr);
+Result<std::unique_ptr<ib_cq>> ib_create_cq(ib_device& dev, ib_ucontext* uctx, const ib_cq_init_attr& attr, Udata* udata);
+Status ib_destroy_cq(ib_cq& cq);
+Result<std::unique_ptr<ib_qp>> ib_create_qp(ib_pd& pd, ib_qp_init_attr& attr, Udata* udata);
+Status ib_destroy_qp(ib_qp& qp);
+// The access flags that reg_mr accepts (Linux: ib_check_mr_access). EINVAL, EOPNOTSUPP with reasons.
+Status ib_check_mr_access(ib_device& dev, std::uint32_t access);
 
 }  // namespace uhca::kernel
