@@ -4,11 +4,13 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
+#include <vector>
 
 #include "base/clock.h"
+#include "base/lane_lock.h"
 #include "device/hca/objects.h"
 #include "device/pci/function.h"
+#include "prm/opcode.h"
 #include "wire/net/port.h"
 
 namespace uhca::hca {
@@ -25,6 +27,16 @@ class QpnLease {
 };
 inline constexpr std::uint32_t kQpnBlock = 4096;
 
+// "Fail the nth command (1 = the next one) with this opcode with this status": it is not executed (decision 12).
+struct CommandFault {
+  prm::Opcode opcode{};
+  unsigned nth = 1;
+  prm::CmdStatus status = prm::CmdStatus::INT_ERR;
+};
+
+// lkey that QPs with qpc.rlky may use for any bus address (QUERY_SPECIAL_CONTEXTS.resd_lkey).
+inline constexpr std::uint32_t kReservedLkey = 0x700;
+
 struct HcaConfig {
   std::uint16_t vendor_id = 0x15b3;
   std::uint16_t device_id = 0x101d;  // ConnectX-6 Dx
@@ -33,6 +45,8 @@ struct HcaConfig {
   unsigned num_vectors = 16;
   std::uint64_t node_guid = 0;  // host order
   bool byte_exact_time = false;
+  bool offer_dc = false;  // DCTs and DCIs: the commands work, the transport is not there yet
+  std::vector<CommandFault> command_faults;
 };
 
 class Hca final : public pci::Engine {
@@ -59,6 +73,13 @@ class Hca final : public pci::Engine {
   Nanos next_deadline() override;
   unsigned armed_cqs() override;
 
+  // Thread-safe. One more rule; each fires once.
+  void fail_command(const CommandFault& fault);
+  // Numbers that are in use, objects of every kind together (pages not counted): 0 after a clean tear-down. Thread-safe.
+  std::size_t live_objects();
+  // Pages of host memory that the firmware holds. Thread-safe.
+  std::size_t held_pages();
+
   // For commands and data path (both run with the lane's lock held).
   const HcaConfig& config() const { return config_; }
   pci::Bus& bus() { return bus_; }
@@ -67,14 +88,20 @@ class Hca final : public pci::Engine {
   QpnLease& lease() { return lease_; }
   Objects& objects() { return objects_; }
   DataPath& data_path() { return *data_path_; }
+  // 8-byte atomics answer in host order (atomic_caps.atomic_req_8B_endianness_mode); else big-endian.
+  bool atomics_in_host_order() const;
 
  private:
+  std::uint32_t read_register(std::uint64_t offset);
+  void write_register(std::uint64_t offset, std::uint32_t value);
+  void reset_locked();
+
   HcaConfig config_;
   pci::Bus& bus_;
   wire::Port& port_;
   const Clock& clock_;
   QpnLease& lease_;
-  std::mutex lane_;  // one lane for now; work is split by QPN later
+  LaneLock lane_;  // one lane for now; work is split by QPN later
   Objects objects_;
   std::unique_ptr<DataPath> data_path_;
   std::unique_ptr<CommandInterface> commands_;

@@ -4,13 +4,16 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "device/pci/bus.h"
+#include "prm/cmd_object.h"
 #include "prm/context.h"
+#include "prm/queue_context.h"
 #include "wire/roce/roce.h"
 
 namespace uhca::hca {
@@ -31,6 +34,13 @@ struct QueueBuffer {
 // mkc.access_mode (Linux device.h: MLX5_MKC_ACCESS_MODE_*).
 enum class MkeyMode : std::uint8_t { kPa = 0, kMtt = 1, kKlms = 2, kKsm = 3, kSwIcm = 4, kMemic = 5 };
 
+// One entry of an indirect key's list: `byte_count` bytes of `key` from `va` on (KSM: all entries 1 << log_page bytes).
+struct Klm {
+  std::uint32_t byte_count = 0;
+  std::uint32_t key = 0;
+  std::uint64_t va = 0;
+};
+
 struct Mkey {
   std::uint32_t key = 0;  // index << 8 | variant byte: what lkey and rkey are
   MkeyMode mode = MkeyMode::kMtt;
@@ -43,7 +53,9 @@ struct Mkey {
   std::uint64_t start = 0;       // first virtual address
   std::uint64_t len = 0;         // bytes
   unsigned log_page = 12;
-  std::vector<pci::DmaAddr> mtt;  // page addresses, flag bits removed; entry 0 holds the page of `start`
+  std::vector<pci::DmaAddr> mtt;                     // page addresses, flag bits removed; entry 0 holds the page of `start`
+  std::vector<Klm> klms;                             // modes kKlms and kKsm
+  std::uint32_t octwords = 0;                        // room for translations, in 16-byte units: what a UMR may load
   std::array<std::uint8_t, prm::mkc::kBytes> mkc{};  // as created, for QUERY_MKEY
 };
 
@@ -52,11 +64,12 @@ struct Eq {
   unsigned log_size = 0;
   std::uint32_t uar = 0;
   unsigned vector = 0;
+  unsigned users = 0;            // CQs that report here
   std::uint64_t event_mask = 0;  // bit per event type (create_eq_in.event_bitmask[0])
   QueueBuffer buf;               // 64-byte EQEs
   std::uint32_t pi = 0;
-  std::uint32_t ci = 0;   // as the last doorbell said, 24 bits
-  bool armed = false;     // fires the vector at the next EQE
+  std::uint32_t ci = 0;  // as the last doorbell said, 24 bits
+  bool armed = false;    // fires the vector at the next EQE
   std::array<std::uint8_t, prm::eqc::kBytes> eqc{};
 };
 
@@ -69,13 +82,15 @@ struct Cq {
   std::uint32_t uar = 0;
   std::uint32_t eqn = 0;
   bool overrun_ignore = false;
-  bool error = false;       // overrun happened: no more CQEs are written
-  std::uint32_t pi = 0;     // CQEs written since creation
-  std::uint32_t ci = 0;     // consumer index last read from the doorbell record, 24 bits
+  bool error = false;    // overrun happened: no more CQEs are written
+  std::uint32_t pi = 0;  // CQEs written since creation
+  std::uint32_t ci = 0;  // consumer index last read from the doorbell record, 24 bits
   enum class Arm : std::uint8_t { kNone, kAny, kSolicited } arm = Arm::kNone;
   std::uint32_t arm_sn = 0;  // sequence number of the last arm that was acted on (2 bits), 4: none yet
   std::uint32_t arm_ci = 0;
-  unsigned users = 0;        // QPs and other objects that complete here
+  unsigned users = 0;      // QPs and other objects that complete here
+  unsigned period = 0;     // moderation: microseconds ...
+  unsigned max_count = 0;  // ... and CQEs that an event may wait for; an event may always come earlier
   std::array<std::uint8_t, prm::cqc::kBytes> cqc{};
 };
 
@@ -83,6 +98,64 @@ enum class QpState : std::uint8_t { kReset = 0, kInit = 1, kRtr = 2, kRts = 3, k
 
 // qpc.st (Linux qp.h: MLX5_QP_ST_*).
 enum class QpType : std::uint8_t { kRc = 0x0, kUc = 0x1, kUd = 0x2, kXrc = 0x3, kDci = 0x5, kQp0 = 0x7, kQp1 = 0x8, kRegUmr = 0xc };
+
+// A shared receive queue: verbs SRQ (RMP with ISSI 1, SRQ with ISSI 0) or XRC SRQ. One number space.
+struct Srq {
+  enum class Kind : std::uint8_t { kSrq, kXrcSrq, kRmp };
+  std::uint32_t srqn = 0;
+  Kind kind = Kind::kRmp;
+  std::uint32_t pd = 0;
+  std::uint32_t xrcd = 0;
+  Cq* cq = nullptr;              // XRC SRQ: where its receives complete
+  std::uint32_t user_index = 0;  // XRC SRQ: goes into CQEs
+  unsigned log_size = 0;         // WQEs
+  unsigned log_stride = 4;       // bytes, log2
+  bool cyclic = false;           // a ring; else WQEs are linked by their next segment's index
+  QueueBuffer buf;
+  pci::DmaAddr dbr = 0;
+  std::uint16_t lwm = 0;  // armed limit; 0: not armed
+  bool error = false;
+  std::uint32_t hw_counter = 0;                           // WQEs taken, for QUERY
+  unsigned users = 0;                                     // QPs that receive from it
+  std::array<std::uint8_t, prm::rmpc::kBytes> context{};  // as created: rmpc, srqc or xrc_srqc
+};
+
+// An Ethernet send or receive queue (SQ, RQ): QPNs, SQNs and RQNs are disjoint.
+struct RawQueue {
+  enum class State : std::uint8_t { kReset = 0, kReady = 1, kError = 3 };
+  std::uint32_t number = 0;
+  bool send = false;
+  State state = State::kReset;
+  std::uint32_t pd = 0;
+  std::uint32_t uar = 0;  // SQ
+  Cq* cq = nullptr;
+  std::uint32_t user_index = 0;
+  std::uint32_t tisn = 0;  // SQ; 0: none (internal operations only)
+  std::uint32_t rmpn = 0;  // RQ whose WQEs come from an RMP
+  unsigned log_size = 0;   // WQEs (RQ) or basic blocks (SQ)
+  unsigned log_stride = 6;
+  bool cyclic = true;
+  QueueBuffer buf;
+  pci::DmaAddr dbr = 0;
+  std::uint32_t hw_counter = 0, sw_counter = 0;
+  unsigned users = 0;                                    // RQ: TIRs and RQTs that point here
+  std::array<std::uint8_t, prm::rqc::kBytes> context{};  // rqc or sqc
+};
+
+// One counter set (ALLOC_Q_COUNTER), laid out as QUERY_Q_COUNTER answers it.
+struct CounterSet {
+  std::array<std::uint8_t, prm::query_q_counter_out::kBytes> raw{};
+  template <prm::Field F>
+  void add(std::uint32_t n = 1) {
+    prm::set<F>(raw.data(), prm::get<F>(raw.data()) + n);
+  }
+};
+
+// What crossed the port, for PPCNT and QUERY_VPORT_COUNTER.
+struct PortCounters {
+  std::uint64_t tx_packets = 0, tx_octets = 0, tx_multicast_packets = 0, tx_multicast_octets = 0, tx_discards = 0;
+  std::uint64_t rx_packets = 0, rx_octets = 0, rx_multicast_packets = 0, rx_multicast_octets = 0, rx_errors = 0, rx_discards = 0;
+};
 
 struct QpTransport;  // the engine's part (qp_transport.h)
 
@@ -95,15 +168,18 @@ struct Qp {
   std::uint32_t user_index = 0xffffff;
   Cq* send_cq = nullptr;
   Cq* recv_cq = nullptr;
-  std::uint32_t srqn = 0;      // with rq_type SRQ/RMP/XRC
-  bool has_rq = true;          // own receive queue (rq_type 0)
-  QueueBuffer buf;             // RQ first, then SQ (qpc.no_sq / rq_type say what is there)
+  std::uint32_t srqn = 0;        // with rq_type SRQ/RMP/XRC
+  Srq* srq = nullptr;            // the same
+  std::uint32_t xrcd = 0;        // XRC
+  std::uint8_t counter_set = 0;  // 0: none
+  bool has_rq = true;            // own receive queue (rq_type 0)
+  QueueBuffer buf;               // RQ first, then SQ (qpc.no_sq / rq_type say what is there)
   pci::DmaAddr dbr = 0;
-  unsigned log_sq_size = 0;    // basic blocks of 64 bytes
+  unsigned log_sq_size = 0;  // basic blocks of 64 bytes
   bool has_sq = true;
-  unsigned log_rq_size = 0;    // WQEs
-  unsigned log_rq_stride = 4;  // bytes, log2 (qpc.log_rq_stride + 4)
-  bool rlky = false;           // reserved lkey allowed
+  unsigned log_rq_size = 0;         // WQEs
+  unsigned log_rq_stride = 4;       // bytes, log2 (qpc.log_rq_stride + 4)
+  bool rlky = false;                // reserved lkey allowed
   bool scatter_to_cqe_req = false;  // cs_req: small READ responses into the CQE
   bool scatter_to_cqe_res = false;  // cs_res: small receives into the CQE
   // What the state changes set.
@@ -114,13 +190,13 @@ struct Qp {
   bool rre = false, rwe = false, rae = false;  // remote read / write / atomic enabled at this responder
   unsigned retry_count = 0;
   unsigned rnr_retry = 0;
-  unsigned ack_timeout = 0;      // 4.096 us << n; 0: never
-  unsigned min_rnr_nak = 0;      // IBTA timer code
-  unsigned max_rd_atomic = 0;    // outstanding READ/atomic as requester
+  unsigned ack_timeout = 0;    // 4.096 us << n; 0: never
+  unsigned min_rnr_nak = 0;    // IBTA timer code
+  unsigned max_rd_atomic = 0;  // outstanding READ/atomic as requester
   unsigned max_dest_rd_atomic = 0;
   std::uint32_t next_send_psn = 0;
   std::uint32_t next_rcv_psn = 0;
-  wire::NetHeader path;          // template of outgoing packets
+  wire::NetHeader path;  // template of outgoing packets
   std::uint16_t pkey_index = 0;
   std::unique_ptr<QpTransport> transport;
   std::array<std::uint8_t, prm::qpc::kBytes> qpc{};  // as the driver wrote it, for QUERY_QP
@@ -136,7 +212,7 @@ struct Qp {
 // One entry of the RoCE address table (SET_ROCE_ADDRESS).
 struct RoceAddress {
   bool valid = false;
-  bool ipv6 = false;  // roce_l3_type
+  bool ipv6 = false;         // roce_l3_type
   std::uint8_t version = 2;  // 0: RoCE v1, 2: RoCE v2
   wire::Gid gid{};
   wire::Mac mac{};
@@ -149,7 +225,12 @@ struct Objects {
   std::unordered_map<std::uint32_t, std::unique_ptr<Eq>> eqs;
   std::unordered_map<std::uint32_t, std::unique_ptr<Cq>> cqs;
   std::unordered_map<std::uint32_t, std::unique_ptr<Qp>> qps;
+  std::unordered_map<std::uint32_t, std::unique_ptr<Srq>> srqs;
+  std::unordered_map<std::uint32_t, std::unique_ptr<RawQueue>> raw_queues;  // SQs and RQs by number
+  std::unordered_map<std::uint32_t, CounterSet> counter_sets;
+  std::map<wire::Gid, std::vector<std::uint32_t>> multicast;  // QPNs attached to a multicast GID
   std::vector<RoceAddress> roce_addresses{256};
+  PortCounters port_counters;
 
   Mkey* mkey(std::uint32_t key) const {
     auto it = mkeys.find(key >> 8);
@@ -162,6 +243,18 @@ struct Objects {
   Cq* cq(std::uint32_t n) const {
     auto it = cqs.find(n);
     return it == cqs.end() ? nullptr : it->second.get();
+  }
+  Srq* srq(std::uint32_t n) const {
+    auto it = srqs.find(n);
+    return it == srqs.end() ? nullptr : it->second.get();
+  }
+  RawQueue* raw_queue(std::uint32_t n) const {
+    auto it = raw_queues.find(n);
+    return it == raw_queues.end() ? nullptr : it->second.get();
+  }
+  CounterSet* counter_set(std::uint32_t n) {
+    auto it = counter_sets.find(n);
+    return it == counter_sets.end() ? nullptr : &it->second;
   }
   Qp* qp(std::uint32_t n) const {
     auto it = qps.find(n);
