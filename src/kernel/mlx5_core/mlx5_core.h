@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: MIT
+// The device as its drivers see it after bring-up. Linux: struct mlx5_core_dev in <linux/mlx5/driver.h>.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "device/pci/bus.h"
+#include "kernel/mlx5_core/cmd.h"
+#include "kernel/mlx5_core/eq.h"
+#include "kernel/mlx5_core/object_table.h"
+#include "kernel/mlx5_core/pages.h"
+#include "kernel/mm/umem.h"
+#include "prm/cmd_core.h"
+#include "prm/hca_cap.h"
+#include "prm/layout.h"
+#include "prm/other_caps.h"
+
+namespace uhca::kernel::mlx5 {
+
+// What event handlers call. Both callbacks run on any thread and take only locks that are never held across a command.
+struct mlx5_core_cq : TableObject {
+  std::uint32_t cqn = 0;
+  void (*comp)(mlx5_core_cq& cq) = nullptr;
+  void (*event)(mlx5_core_cq& cq, EventType type) = nullptr;
+};
+struct mlx5_core_qp : TableObject {
+  std::uint32_t qpn = 0;
+  void (*event)(mlx5_core_qp& qp, EventType type) = nullptr;
+};
+
+// QUERY_HCA_CAP op_mod >> 1 (Linux device.h: enum mlx5_cap_type).
+enum class CapType : std::uint8_t { GENERAL = 0, ETHERNET = 1, ATOMIC = 3, ROCE = 4 };
+
+struct RoceAddressEntry {
+  bool valid = false;
+  bool ipv6 = false;  // else IPv4-mapped
+  bool v2 = true;     // RoCE v2, else v1
+  std::array<std::uint8_t, 16> gid{};
+  std::array<std::uint8_t, 6> mac{};
+};
+
+struct NicVportContext {
+  std::uint64_t system_image_guid = 0, node_guid = 0;  // host order
+  std::array<std::uint8_t, 6> mac{};
+  std::uint16_t mtu = 0;
+  std::uint8_t min_inline = 0;
+  bool roce_en = false;
+};
+
+class mlx5_core_dev {
+ public:
+  // Brings the device up; on failure everything is undone again. The endpoint must outlive the result.
+  static Result<std::unique_ptr<mlx5_core_dev>> probe(pci::Endpoint& endpoint);
+  // Like probe, with a command fault armed from the start.
+  static Result<std::unique_ptr<mlx5_core_dev>> probe(pci::Endpoint& endpoint, const CommandFault* fault);
+  // Mirror order. All objects of its users are gone already.
+  ~mlx5_core_dev();
+  mlx5_core_dev(const mlx5_core_dev&) = delete;
+  mlx5_core_dev& operator=(const mlx5_core_dev&) = delete;
+
+  pci::Endpoint& endpoint() { return endpoint_; }
+  mm::IommuDomain& domain() { return *domain_; }
+  CommandQueue& cmd() { return cmd_; }
+  FirmwarePages& pages() { return pages_; }
+
+  // Current capabilities.
+  template <prm::Field F>
+  std::uint32_t cap_gen() const {
+    return prm::get<F>(caps_[static_cast<std::size_t>(CapType::GENERAL)].data());
+  }
+  template <prm::Field F>
+  std::uint32_t cap_eth() const {
+    return prm::get<F>(caps_[static_cast<std::size_t>(CapType::ETHERNET)].data());
+  }
+  template <prm::Field F>
+  std::uint32_t cap_atomic() const {
+    return prm::get<F>(caps_[static_cast<std::size_t>(CapType::ATOMIC)].data());
+  }
+  template <prm::Field F>
+  std::uint32_t cap_roce() const {
+    return prm::get<F>(caps_[static_cast<std::size_t>(CapType::ROCE)].data());
+  }
+
+  std::uint16_t fw_rev_major() const { return fw_major_; }
+  std::uint16_t fw_rev_minor() const { return fw_minor_; }
+  std::uint16_t fw_rev_subminor() const { return fw_subminor_; }
+  const std::string& board_id() const { return board_id_; }  // PSID of QUERY_ADAPTER
+  std::uint32_t uar() const { return uar_; }                 // the driver's own UAR page
+
+  // ---- completion vectors
+  unsigned num_comp_vectors() const { return static_cast<unsigned>(comp_eqs_.size()); }
+  // EINVAL: no such vector.
+  Result<std::uint32_t> comp_eqn(unsigned vector) const;
+
+  // ---- plain objects (errors: as the firmware answers)
+  Result<std::uint32_t> alloc_uar();
+  Status dealloc_uar(std::uint32_t uar);
+  Result<std::uint32_t> alloc_pd();
+  Status dealloc_pd(std::uint32_t pdn);
+  Result<std::uint32_t> alloc_transport_domain();
+  Status dealloc_transport_domain(std::uint32_t td);
+  // `in`: a whole create_mkey_in with MTTs. Gives the key: index << 8 | a variant byte of the driver's choice.
+  Result<std::uint32_t> create_mkey(std::vector<std::uint8_t>& in);
+  Status destroy_mkey(std::uint32_t key);
+  // A key over all of the domain, local access only (Linux: mlx5_core_create_mkey in PA mode).
+  Result<std::uint32_t> create_pa_mkey(std::uint32_t pdn);
+  // QUERY_SPECIAL_CONTEXTS.
+  struct SpecialContexts {
+    std::uint32_t null_mkey = 0, dump_fill_mkey = 0, resd_lkey = 0;
+  };
+  Result<SpecialContexts> query_special_contexts();
+
+  // ---- CQs and QPs: `in` is the whole create command; the object is found by events from then on.
+  Status create_cq(mlx5_core_cq& cq, std::vector<std::uint8_t>& in);
+  // No callback of the CQ runs after this.
+  Status destroy_cq(mlx5_core_cq& cq);
+  Status create_qp(mlx5_core_qp& qp, std::vector<std::uint8_t>& in);
+  Status destroy_qp(mlx5_core_qp& qp);
+
+  // ---- port and vport
+  struct PortSpeed {
+    std::uint32_t eth_proto_oper = 0;  // PTYS bits
+    std::uint32_t ext_eth_proto_oper = 0;
+    std::uint16_t data_rate_oper = 0;  // 100 Mb/s
+  };
+  Result<PortSpeed> query_port_speed();
+  Result<std::uint16_t> query_port_mtu();  // oper_mtu, bytes
+  struct VportState {
+    bool admin_up = false, up = false;
+  };
+  Result<VportState> query_vport_state();
+  Result<NicVportContext> query_nic_vport();
+  Status set_roce(bool on);
+  Status set_roce_address(std::uint16_t index, const RoceAddressEntry& entry);
+
+  // Port events: sub type of the EQE (1 down, 4 up; Linux: MLX5_PORT_CHANGE_SUBTYPE_*). One listener; any thread.
+  void set_port_listener(void (*listener)(void*, std::uint8_t sub_type), void* context);
+
+ private:
+  explicit mlx5_core_dev(pci::Endpoint& endpoint);
+  Status bring_up();
+  void tear_down();
+  // The steps, each with what undoes it.
+  Status wait_fw_init();
+  Status start_commands();
+  Status enable_hca();
+  void disable_hca();
+  Status set_issi();
+  Status set_host_endianness();
+  Status query_cap(CapType type, bool maximum, void* capability);
+  Status set_cap(CapType type, const void* capability);
+  Status negotiate_caps();
+  Status boot_pages();
+  Status init_pages();
+  void reclaim_pages();
+  Status init_hca();
+  void teardown_hca();
+  Status query_caps();
+  Status query_adapter();
+  Status start_uar();
+  void stop_uar();
+  Status start_async_eq(std::size_t place, std::unique_ptr<EventQueue>& eq, unsigned log_entries, std::uint64_t mask,
+                        EventQueue::Handler handler);
+  Status start_async_eqs();
+  void stop_async_eqs();
+  Status start_comp_eqs();
+  void stop_comp_eqs();
+
+  // op with a number in the output bits 0x48..0x5f / in the input, where every alloc/dealloc command has it.
+  Result<std::uint32_t> alloc_number(prm::Opcode op);
+  Status dealloc_number(prm::Opcode op, std::uint32_t number);
+  Status access_reg(std::uint16_t id, bool write, void* data, std::size_t len);
+
+  static void async_irq(void* self);
+  static void comp_irq(void* eq);
+  static void cmd_eqe(void* self, const std::uint8_t* eqe);
+  static void async_eqe(void* self, const std::uint8_t* eqe);
+  static void pages_eqe(void* self, const std::uint8_t* eqe);
+  static void comp_eqe(void* self, const std::uint8_t* eqe);
+
+  pci::Endpoint& endpoint_;
+  std::unique_ptr<mm::IommuDomain> domain_;
+  CommandQueue cmd_;
+  FirmwarePages pages_;
+  std::vector<void (mlx5_core_dev::*)()> undo_;
+
+  std::uint16_t fw_major_ = 0, fw_minor_ = 0, fw_subminor_ = 0;
+  std::string board_id_;
+  std::array<std::array<std::uint8_t, 4096>, 5> caps_{};
+  std::uint32_t uar_ = 0;
+
+  // Events.
+  std::unique_ptr<EventQueue> cmd_eq_, async_eq_, pages_eq_;
+  // What the handler of vector 0 polls; published one after another during bring-up.
+  std::array<std::atomic<EventQueue*>, 3> async_queues_{};
+  std::vector<std::unique_ptr<EventQueue>> comp_eqs_;
+  ObjectTable<mlx5_core_cq> cqs_;
+  ObjectTable<mlx5_core_qp> qps_;
+  std::atomic<void (*)(void*, std::uint8_t)> port_listener_{nullptr};
+  std::atomic<void*> port_context_{nullptr};
+  std::atomic<std::uint8_t> mkey_variant_{0};
+};
+
+}  // namespace uhca::kernel::mlx5
