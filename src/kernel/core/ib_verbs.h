@@ -156,6 +156,8 @@ struct ib_device_attr {
   std::uint32_t max_wq_type_rq = 0, raw_packet_caps = 0;
   std::uint64_t max_dm_size = 0;
   std::uint32_t xrc_odp_caps = 0;
+  std::uint64_t odp_general_caps = 0;  // bit 0: ODP, bit 1: implicit
+  std::uint32_t odp_rc_caps = 0, odp_uc_caps = 0, odp_ud_caps = 0;
 };
 
 // ---------------------------------------------------------------- objects
