@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: MIT
+// A bad wire on purpose: a decorator that loses, doubles, reorders and damages what is sent, by seeded rules.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "wire/net/counters.h"
+#include "wire/net/port.h"
+
+namespace uhca::wire {
+
+struct ImpairRules {
+  // Probabilities of 2^-32 each.
+  std::uint32_t drop = 0, duplicate = 0, reorder = 0, corrupt = 0;
+  std::vector<std::uint64_t> drop_at;  // frames to lose, counted from 1
+  std::uint64_t seed = 1;
+};
+
+// "drop=0.01,dup=0.001,reorder=0.01,corrupt=0.001,drop_at=3:7,seed=42" (all optional). EINVAL names the part that is wrong.
+Result<ImpairRules> parse_impair_rules(std::string_view text);
+
+class Impair final : public Port {
+ public:
+  // `inner` must outlive this.
+  Impair(Port& inner, ImpairRules rules);
+
+  Send send(Frame frame) override;
+  unsigned poll(FrameSink& sink, unsigned budget, bool thorough) override;
+  int wait_fd() const override { return inner_.wait_fd(); }
+  void set_asleep(bool asleep) override { inner_.set_asleep(asleep); }
+  Nanos service(Nanos now) override { return inner_.service(now); }
+
+  Counter dropped, duplicated, reordered, corrupted;
+
+ private:
+  bool chance(std::uint32_t p) { return p && static_cast<std::uint32_t>(random() >> 32) < p; }
+  std::uint64_t random();
+  Send pass(Frame frame);
+  void release_held();
+
+  Port& inner_;
+  ImpairRules rules_;
+  std::uint64_t state_;
+  std::uint64_t sent_ = 0;
+  std::vector<std::byte> held_;  // overtaken by the next frame, or sent at the next poll
+  std::size_t held_size_ = 0;
+  std::vector<std::byte> scratch_;
+};
+
+}  // namespace uhca::wire

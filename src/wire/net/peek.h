@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: MIT
+// The few fields of a frame that decide where it goes, without checking the rest (parse() does, at the receiver).
+#pragma once
+
+#include <cstring>
+
+#include "wire/roce/roce.h"
+
+namespace uhca::wire {
+
+inline constexpr std::size_t kUdpHeader = 8;
+inline constexpr std::size_t kBthSize = 12;
+inline constexpr std::size_t kIcrcSize = 4;
+
+struct Route {
+  bool ipv6 = false;
+  std::size_t ip = 0;   // offset of the IP header
+  std::size_t udp = 0;  // offset of the UDP header
+  std::size_t end = 0;  // end of the IP packet
+  Gid sgid{};
+  Gid dgid{};
+  std::uint32_t dest_qp = 0;
+};
+
+// false: not a whole RoCEv2 packet.
+inline bool peek_route(Frame f, Route& r) {
+  auto* p = reinterpret_cast<const std::uint8_t*>(f.data());
+  if (f.size() < 14) return false;
+  r.ip = 14;
+  auto type = load_be<std::uint16_t>(p + 12);
+  if (type == 0x8100) {
+    if (f.size() < 18) return false;
+    type = load_be<std::uint16_t>(p + 16);
+    r.ip = 18;
+  }
+  const std::uint8_t* h = p + r.ip;
+  std::size_t left = f.size() - r.ip;
+  std::size_t total;
+  if (type == 0x0800) {
+    if (left < 20 || h[0] != 0x45 || h[9] != 17) return false;
+    r.udp = r.ip + 20;
+    total = load_be<std::uint16_t>(h + 2);
+    r.sgid = r.dgid = Gid{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+    std::memcpy(r.sgid.data() + 12, h + 12, 4);
+    std::memcpy(r.dgid.data() + 12, h + 16, 4);
+  } else if (type == 0x86dd) {
+    if (left < 40 || h[0] >> 4 != 6 || h[6] != 17) return false;
+    r.ipv6 = true;
+    r.udp = r.ip + 40;
+    total = 40 + std::size_t{load_be<std::uint16_t>(h + 4)};
+    std::memcpy(r.sgid.data(), h + 8, 16);
+    std::memcpy(r.dgid.data(), h + 24, 16);
+  } else {
+    return false;
+  }
+  if (total > left || r.ip + total < r.udp + kUdpHeader + kBthSize + kIcrcSize) return false;
+  r.end = r.ip + total;
+  if (load_be<std::uint16_t>(p + r.udp + 2) != kRoceV2UdpPort) return false;
+  r.dest_qp = load_be<std::uint32_t>(p + r.udp + kUdpHeader + 4) & 0xffffff;
+  return true;
+}
+
+}  // namespace uhca::wire

@@ -1,0 +1,490 @@
+// SPDX-License-Identifier: MIT
+#include "wire/net/switch.h"
+
+#include <fcntl.h>
+#include <linux/memfd.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/trace.h"
+
+namespace uhca::wire {
+namespace {
+
+struct Hello {
+  char magic[4] = {'u', 'h', 'c', 'a'};
+  std::uint32_t version = 1;
+  std::uint32_t ring_bytes = kRingBytes;
+  std::uint32_t zero = 0;
+};
+
+constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+constexpr Nanos kAcceptPause = 100'000'000;
+constexpr std::uint32_t kColdAfter = 1024;  // polls without a frame until a ring is looked at every 16th poll only
+
+struct Name {
+  sockaddr_un address{};
+  socklen_t length;
+  Name(const std::string& prefix, unsigned slot) {
+    address.sun_family = AF_UNIX;
+    int n = std::snprintf(address.sun_path + 1, sizeof address.sun_path - 1, "%s%u", prefix.c_str(), slot);
+    length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + static_cast<std::size_t>(n));
+  }
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&address); }
+};
+
+int seqpacket() {
+  return fd::adopt(static_cast<int>(syscall(SYS_socket, AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)));
+}
+
+void* map_ring(int memfd) {
+  void* p = mmap(nullptr, kRingBytes, PROT_READ | PROT_WRITE, MAP_SHARED, memfd, 0);
+  if (p == MAP_FAILED) return nullptr;
+  // A child has no business in the parent's rings.
+  madvise(p, kRingBytes, MADV_DONTFORK);
+  return p;
+}
+
+Result<int> make_memfd() {
+  int m = static_cast<int>(syscall(SYS_memfd_create, "uhca-link", MFD_CLOEXEC | MFD_ALLOW_SEALING | 0x8u /* MFD_NOEXEC_SEAL, Linux 6.3 */));
+  if (m < 0 && errno == EINVAL) m = static_cast<int>(syscall(SYS_memfd_create, "uhca-link", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (m < 0) return Errno{errno};
+  m = fd::adopt(m);
+  if (ftruncate(m, kRingBytes) != 0 || fcntl(m, F_ADD_SEALS, kSeals) != 0) {
+    Errno e{errno};
+    fd::close(m);
+    return e;
+  }
+  return m;
+}
+
+// A byte on the link's socket. When its buffer is full, the peer has wake-ups enough.
+void wake(int fd) {
+  syscall(SYS_sendto, fd, "w", 1, MSG_DONTWAIT | MSG_NOSIGNAL, nullptr, 0);
+}
+
+// Swallows wake-up bytes (and descriptors that nobody asked for: without a control buffer the kernel drops them). false: end of file or
+// error.
+bool drain(int fd) {
+  char buf[64];
+  for (;;) {
+    long n = syscall(SYS_recvfrom, fd, buf, sizeof buf, MSG_DONTWAIT, nullptr, nullptr);
+    if (n > 0) continue;
+    if (n < 0 && errno == EINTR) continue;
+    return n < 0 && errno == EAGAIN;
+  }
+}
+
+}  // namespace
+
+struct HostSwitch::Link : Source {
+  void* memory = nullptr;
+  unsigned slot = 0;  // tx: the receiver's
+  ucred peer{};       // rx
+  std::uint32_t last_active = 0;
+  std::atomic<bool> dead{false};
+  RingProducer tx;
+  RingConsumer rx;
+  Link* next = nullptr;
+};
+
+namespace {
+template <class L>
+void push_list(std::atomic<L*>& head, L* link) {
+  link->next = head.load(std::memory_order_relaxed);
+  while (!head.compare_exchange_weak(link->next, link, std::memory_order_release, std::memory_order_relaxed)) {
+  }
+}
+}  // namespace
+
+HostSwitch::HostSwitch(const Options& options, int epoll_fd, UplinkCounters& counters)
+    : options_(options),
+      epoll_(epoll_fd),
+      counters_(counters),
+      tx_(std::make_unique<Link*[]>(kSlots)),
+      private_copy_(std::make_unique<std::byte[]>(kMaxFrame)) {}
+
+HostSwitch::~HostSwitch() {
+  for (auto& l : listeners_) fd::close(l->fd);
+  adopt_and_reap();
+  for (Link* l : tx_list_) destroy(l);
+  for (Link* l = graveyard_.exchange(nullptr); l;) {
+    Link* next = l->next;
+    std::erase(accepted_, l);
+    destroy(l);
+    l = next;
+  }
+  for (Link* l : accepted_) destroy(l);
+}
+
+void HostSwitch::destroy(Link* link) {
+  fd::close(link->fd);
+  if (link->memory) munmap(link->memory, kRingBytes);
+  delete link;
+}
+
+Result<unsigned> HostSwitch::lease() {
+  // Freed slots are reused last with high probability: every search starts somewhere else.
+  std::uint32_t start = 0;
+  if (getrandom(&start, sizeof start, GRND_NONBLOCK) != sizeof start)
+    start = static_cast<std::uint32_t>(SystemClock::instance().now() >> 10);
+  int s = seqpacket();
+  if (s < 0) return refuse(errno, "no socket for a QPN block");
+  for (unsigned i = 0; i < options_.last_slot; ++i) {
+    unsigned slot = (start + i) % options_.last_slot + 1;
+    Name name(options_.prefix, slot);
+    if (bind(s, name.get(), name.length) == 0) {
+      auto source = std::make_unique<Source>(Source{Source::Kind::kListener, s});
+      epoll_event e{EPOLLIN, {.ptr = source.get()}};
+      if (listen(s, 4095) != 0 || epoll_ctl(epoll_, EPOLL_CTL_ADD, s, &e) != 0) {
+        Errno err{errno};
+        fd::close(s);
+        return refuse(err.value, "cannot listen on slot {}", slot);
+      }
+      listeners_.push_back(std::move(source));
+      own_[slot / 64].fetch_or(std::uint64_t{1} << (slot % 64));
+      if (trace::on()) trace::Event("state", "slot_leased").unum("slot", slot).hex("first_qpn", slot << kSlotShift);
+      return slot;
+    }
+    if (errno != EADDRINUSE) {
+      Errno err{errno};
+      fd::close(s);
+      return refuse(err.value, "cannot bind slot {}", slot);
+    }
+  }
+  fd::close(s);
+  return refuse(ENOSPC, "all {} QPN blocks of this host are taken", options_.last_slot);
+}
+
+Result<HostSwitch::Link*> HostSwitch::open_link(unsigned slot) {
+  int s = seqpacket();
+  if (s < 0) return Errno{errno};
+  Name name(options_.prefix, slot);
+  if (syscall(SYS_connect, s, name.get(), name.length) != 0) {
+    Errno e{errno};
+    fd::close(s);
+    return e;
+  }
+  auto memfd = make_memfd();
+  if (!memfd.ok()) {
+    fd::close(s);
+    return memfd.error();
+  }
+  void* memory = map_ring(*memfd);
+  Errno e{memory ? ENOTCONN : ENOMEM};
+  if (memory) {
+    Hello hello;
+    iovec iov{&hello, sizeof hello};
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+    msghdr m{};
+    m.msg_iov = &iov;
+    m.msg_iovlen = 1;
+    m.msg_control = control;
+    m.msg_controllen = sizeof control;
+    cmsghdr* c = CMSG_FIRSTHDR(&m);
+    c->cmsg_level = SOL_SOCKET;
+    c->cmsg_type = SCM_RIGHTS;
+    c->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(c), &*memfd, sizeof(int));
+    if (syscall(SYS_sendmsg, s, &m, MSG_DONTWAIT | MSG_NOSIGNAL) == static_cast<long>(sizeof hello)) {
+      fd::close(*memfd);
+      auto* link = new Link;
+      link->kind = Source::Kind::kTx;
+      link->fd = s;
+      link->memory = memory;
+      link->slot = slot;
+      link->tx.attach(memory);
+      link->tx.header().asleep.store(1);  // until the receiver has accepted
+      epoll_event ev{EPOLLIN | EPOLLRDHUP, {.ptr = static_cast<Source*>(link)}};
+      epoll_ctl(epoll_, EPOLL_CTL_ADD, s, &ev);
+      counters_.links_opened.add();
+      if (trace::on()) trace::Event("state", "link_opened").unum("slot", slot);
+      return link;
+    }
+    e = Errno{errno};
+    munmap(memory, kRingBytes);
+  }
+  fd::close(*memfd);
+  fd::close(s);
+  return e;
+}
+
+void HostSwitch::retire(Link* link) {
+  push_list(graveyard_, link);
+}
+
+Send HostSwitch::send(unsigned slot, Frame frame) {
+  // Twice: the function behind a dead link may be gone, or its slot may have a new owner.
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    Link* link = tx_[slot];
+    if (link && link->dead.load(std::memory_order_acquire)) {
+      tx_[slot] = nullptr;
+      std::erase(tx_list_, link);
+      retire(link);
+      link = nullptr;
+    }
+    if (!link) {
+      auto opened = open_link(slot);
+      if (!opened.ok()) {
+        if (opened.code() != ECONNREFUSED) log::warn("no link to slot {}: {}", slot, strerrordesc_np(opened.code()));
+        return Send::kUnreachable;
+      }
+      link = tx_[slot] = *opened;
+      tx_list_.push_back(link);
+    }
+    bool wake_peer;
+    switch (link->tx.push(frame, &wake_peer)) {
+      case RingProducer::Push::kDone:
+        if (wake_peer) wake(link->fd);
+        return Send::kSent;
+      case RingProducer::Push::kFull: return Send::kBusy;
+      case RingProducer::Push::kCorrupt:
+        counters_.links_corrupt.add();
+        log::warn("slot {} broke the rules of the ring towards it: link closed", slot);
+        link->dead.store(true, std::memory_order_release);
+        break;
+    }
+  }
+  return Send::kUnreachable;
+}
+
+void HostSwitch::adopt_and_reap() {
+  for (Link* l = incoming_.exchange(nullptr, std::memory_order_acquire); l; l = l->next) {
+    l->last_active = polls_;
+    rx_.push_back(l);
+  }
+  if (!any_dead_.exchange(false, std::memory_order_acq_rel)) return;
+  bool left = false;
+  auto gone = [&](Link* l) {
+    if (!l->dead.load(std::memory_order_acquire)) return false;
+    // What a peer sent before it died still arrives.
+    if (l->kind == Source::Kind::kRx && !l->rx.corrupt() && l->rx.pending()) {
+      left = true;
+      return false;
+    }
+    if (l->kind == Source::Kind::kTx) tx_[l->slot] = nullptr;
+    retire(l);
+    return true;
+  };
+  std::erase_if(tx_list_, gone);
+  std::erase_if(rx_, gone);
+  if (left) any_dead_.store(true, std::memory_order_release);
+}
+
+unsigned HostSwitch::poll(FrameSink& sink, unsigned budget, bool all) {
+  ++polls_;
+  if (incoming_.load(std::memory_order_relaxed) || any_dead_.load(std::memory_order_relaxed)) adopt_and_reap();
+  if (rx_.empty()) return 0;
+  all = all || polls_ % 16 == 0 || asleep_.load(std::memory_order_relaxed);
+
+  unsigned done = 0;
+  const std::size_t n = rx_.size();
+  if (next_rx_ >= n) next_rx_ = 0;
+  // Round robin from where the budget ran out, so that no peer starves the others. The sink sends, but never changes rx_.
+  for (std::size_t i = 0; i < n && done < budget; ++i) {
+    std::size_t at = next_rx_ + i < n ? next_rx_ + i : next_rx_ + i - n;
+    Link* l = rx_[at];
+    if (!all && polls_ - l->last_active > kColdAfter) continue;
+    unsigned before = done;
+    while (done < budget) {
+      Frame shared = l->rx.peek();
+      if (shared.empty()) break;
+      std::memcpy(private_copy_.get(), shared.data(), shared.size());
+      ++done;
+      counters_.rx_switch.add();
+      sink.receive({private_copy_.get(), shared.size()});
+    }
+    if (done != before) {
+      l->last_active = polls_;
+      if (l->rx.release()) wake(l->fd);
+    }
+    if (l->rx.corrupt() && !l->dead.load(std::memory_order_relaxed)) {
+      counters_.links_corrupt.add();
+      log::warn("pid {} uid {} broke the rules of its ring: link closed", l->peer.pid, l->peer.uid);
+      l->dead.store(true, std::memory_order_release);
+      any_dead_.store(true, std::memory_order_release);
+    }
+    if (done >= budget) next_rx_ = at + 1;
+  }
+  return done;
+}
+
+void HostSwitch::mark_dead(Link* link) {
+  epoll_ctl(epoll_, EPOLL_CTL_DEL, link->fd, nullptr);
+  if (!link->dead.exchange(true, std::memory_order_acq_rel)) counters_.links_lost.add();
+  any_dead_.store(true, std::memory_order_release);
+  if (trace::on())
+    trace::Event("state", "link_lost").flag("tx", link->kind == Source::Kind::kTx).unum("slot", link->slot).num("pid", link->peer.pid);
+}
+
+void HostSwitch::handle(Source* source, std::uint32_t events) {
+  switch (source->kind) {
+    case Source::Kind::kListener: accept_all(source->fd); return;
+    case Source::Kind::kPending: greet(static_cast<Link*>(source)); return;
+    case Source::Kind::kRx:
+    case Source::Kind::kTx:
+      if (!drain(source->fd) || (events & (EPOLLHUP | EPOLLRDHUP | EPOLLERR))) mark_dead(static_cast<Link*>(source));
+      return;
+    default: return;
+  }
+}
+
+void HostSwitch::accept_all(int listener) {
+  for (;;) {
+    int s = static_cast<int>(syscall(SYS_accept4, listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (s < 0) {
+      if (errno == EINTR || errno == ECONNABORTED) continue;
+      if (errno != EAGAIN && !accept_paused_) {
+        log::warn("cannot accept links: {}; trying again later", strerrordesc_np(errno));
+        accept_paused_ = true;
+        for (auto& l : listeners_) {
+          epoll_event e{0, {.ptr = l.get()}};
+          epoll_ctl(epoll_, EPOLL_CTL_MOD, l->fd, &e);
+        }
+      }
+      return;
+    }
+    ucred peer{};
+    socklen_t n = sizeof peer;
+    bool known = getsockopt(s, SOL_SOCKET, SO_PEERCRED, &peer, &n) == 0;
+    auto of_peer =
+        static_cast<std::size_t>(std::count_if(accepted_.begin(), accepted_.end(), [&](Link* l) { return l->peer.uid == peer.uid; }));
+    bool foreign = peer.uid != geteuid();
+    if (!known || accepted_.size() >= kMaxRxLinks || (foreign && of_peer >= kMaxRxLinksPerForeignUser)) {
+      ::close(s);
+      counters_.links_refused.add();
+      log::warn("link of pid {} uid {} refused: {} links, {} of that user", peer.pid, peer.uid, accepted_.size(), of_peer);
+      continue;
+    }
+    auto* link = new Link;
+    link->kind = Source::Kind::kPending;
+    link->fd = fd::adopt(s);
+    link->peer = peer;
+    epoll_event e{EPOLLIN | EPOLLRDHUP, {.ptr = static_cast<Source*>(link)}};
+    epoll_ctl(epoll_, EPOLL_CTL_ADD, link->fd, &e);
+    accepted_.push_back(link);
+    greet(link);
+  }
+}
+
+bool HostSwitch::greet(Link* link) {
+  Hello hello, expected;
+  iovec iov{&hello, sizeof hello};
+  alignas(cmsghdr) char control[CMSG_SPACE(4 * sizeof(int))] = {};
+  msghdr m{};
+  m.msg_iov = &iov;
+  m.msg_iovlen = 1;
+  m.msg_control = control;
+  m.msg_controllen = sizeof control;
+  long n = syscall(SYS_recvmsg, link->fd, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return true;
+
+  int memfd = -1;
+  unsigned fds = 0;
+  if (n >= 0) {
+    for (cmsghdr* c = CMSG_FIRSTHDR(&m); c; c = CMSG_NXTHDR(&m, c)) {
+      if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
+      for (std::size_t i = 0; i < (c->cmsg_len - CMSG_LEN(0)) / sizeof(int); ++i) {
+        int got;
+        std::memcpy(&got, CMSG_DATA(c) + i * sizeof(int), sizeof got);
+        if (fds++ == 0) {
+          memfd = got;
+        } else {
+          ::close(got);
+        }
+      }
+    }
+  }
+
+  const char* reason = nullptr;
+  struct stat st {};
+  if (n <= 0) {
+    reason = "closed before its hello";
+  } else if (n != sizeof hello || std::memcmp(&hello, &expected, sizeof hello) != 0) {
+    reason = "not a hello of this version";
+  } else if (fds != 1 || (m.msg_flags & (MSG_CTRUNC | MSG_TRUNC))) {
+    reason = "a hello carries exactly one descriptor";
+  } else if (int seals = fcntl(memfd, F_GET_SEALS);
+             seals < 0 || (seals & kSeals) != kSeals || (seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE))) {
+    reason = "the descriptor is not a memfd with the seals SHRINK, GROW and SEAL alone";
+  } else if (fstat(memfd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size != static_cast<off_t>(kRingBytes)) {
+    reason = "the memfd has not the size of a ring";
+  } else if (!(link->memory = map_ring(memfd))) {
+    reason = "the ring cannot be mapped";
+  }
+  if (memfd >= 0) ::close(memfd);
+  if (reason) {
+    counters_.links_refused.add();
+    log::warn("link of pid {} uid {} refused: {}", link->peer.pid, link->peer.uid, reason);
+    std::erase(accepted_, link);
+    destroy(link);
+    return false;
+  }
+  link->rx.attach(link->memory);
+  link->rx.header().asleep.store(asleep_.load() ? 1 : 0, std::memory_order_seq_cst);
+  link->kind = Source::Kind::kRx;
+  counters_.links_accepted.add();
+  if (trace::on()) trace::Event("state", "link_accepted").num("pid", link->peer.pid).unum("uid", link->peer.uid);
+  push_list(incoming_, link);
+  return true;
+}
+
+void HostSwitch::set_asleep(bool asleep) {
+  asleep_.store(asleep);
+  for (Link* l : accepted_) {
+    if (l->kind == Source::Kind::kRx) l->rx.header().asleep.store(asleep ? 1 : 0, std::memory_order_relaxed);
+  }
+  // Against the producer's "publish; fence; look at asleep".
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+}
+
+Nanos HostSwitch::housekeeping(Nanos now) {
+  for (Link* l = graveyard_.exchange(nullptr, std::memory_order_acquire); l;) {
+    Link* next = l->next;
+    epoll_ctl(epoll_, EPOLL_CTL_DEL, l->fd, nullptr);
+    std::erase(accepted_, l);
+    destroy(l);
+    l = next;
+  }
+  if (!accept_paused_) return kNever;
+  accept_paused_ = false;
+  for (auto& l : listeners_) {
+    epoll_event e{EPOLLIN, {.ptr = l.get()}};
+    epoll_ctl(epoll_, EPOLL_CTL_MOD, l->fd, &e);
+    accept_all(l->fd);
+    if (accept_paused_) return now + kAcceptPause;
+  }
+  return kNever;
+}
+
+std::vector<unsigned> bound_slots(const std::string& prefix) {
+  std::vector<unsigned> slots;
+  std::FILE* f = std::fopen("/proc/net/unix", "re");
+  if (!f) return slots;
+  char line[512];
+  while (std::fgets(line, sizeof line, f)) {
+    const char* at = std::strchr(line, '@');
+    if (!at || std::strncmp(at + 1, prefix.c_str(), prefix.size()) != 0) continue;
+    unsigned slot = 0;
+    // Accepted sockets show the listener's name as well: once each.
+    if (std::sscanf(at + 1 + prefix.size(), "%u", &slot) == 1 && std::find(slots.begin(), slots.end(), slot) == slots.end())
+      slots.push_back(slot);
+  }
+  std::fclose(f);
+  std::sort(slots.begin(), slots.end());
+  return slots;
+}
+
+}  // namespace uhca::wire

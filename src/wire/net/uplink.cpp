@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: MIT
+#include "wire/net/uplink.h"
+
+#include <linux/netlink.h>
+#include <linux/rtnetlink.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "base/fd.h"
+#include "base/log.h"
+#include "wire/net/peek.h"
+
+namespace uhca::wire {
+namespace {
+
+constexpr std::uint32_t kUdpEvery = 16;       // polls
+constexpr std::uint32_t kServiceEvery = 256;  // polls; for programs whose service thread gets no CPU
+constexpr Nanos kAddressRefresh = 1'000'000'000;
+
+// The data path leaves errno as it found it.
+struct KeepErrno {
+  int saved = errno;
+  ~KeepErrno() { errno = saved; }
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Uplink>> Uplink::create(NetdevInfo netdev, const Options& options) {
+  std::unique_ptr<Uplink> u(new Uplink);
+  u->netdev_ = std::move(netdev);
+  u->epoll_ = fd::adopt(epoll_create1(EPOLL_CLOEXEC));
+  u->wake_.fd = fd::adopt(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (u->epoll_ < 0 || u->wake_.fd < 0) return refuse(errno, "no descriptors for the port");
+  epoll_event e{EPOLLIN, {.ptr = &u->wake_}};
+  if (epoll_ctl(u->epoll_, EPOLL_CTL_ADD, u->wake_.fd, &e) != 0) return refuse(errno, "epoll refuses an eventfd");
+
+  u->loop_memory_ = mmap(nullptr, kRingBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (u->loop_memory_ == MAP_FAILED) {
+    u->loop_memory_ = nullptr;
+    return refuse(ENOMEM, "no memory for the loopback queue");
+  }
+  madvise(u->loop_memory_, kRingBytes, MADV_DONTFORK);
+  u->loop_tx_.attach(u->loop_memory_);
+  u->loop_rx_.attach(u->loop_memory_);
+
+  u->switch_ = std::make_unique<HostSwitch>(options.host_switch, u->epoll_, u->counters_);
+  u->function_id_ = UHCA_TRY(u->switch_->lease());
+
+  // Address changes. Without this socket the list is read again every second.
+  int n = fd::adopt(static_cast<int>(syscall(SYS_socket, AF_NETLINK, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, NETLINK_ROUTE)));
+  sockaddr_nl a{};
+  a.nl_family = AF_NETLINK;
+  a.nl_groups = RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR;
+  epoll_event ne{EPOLLIN, {.ptr = &u->netlink_}};
+  if (n >= 0 && bind(n, reinterpret_cast<sockaddr*>(&a), sizeof a) == 0 && epoll_ctl(u->epoll_, EPOLL_CTL_ADD, n, &ne) == 0) {
+    u->netlink_.fd = n;
+  } else {
+    log::info("no news of address changes: {}", strerrordesc_np(errno));
+    fd::close(n);
+  }
+
+  if (options.udp) {
+    u->udp_ = std::make_unique<UdpPort>(u->netdev_, u->epoll_, u->counters_);
+    u->bind_again_ = u->udp_->bind_sockets(SystemClock::instance().now());
+  }
+  return u;
+}
+
+Uplink::~Uplink() {
+  udp_.reset();
+  switch_.reset();
+  if (loop_memory_) munmap(loop_memory_, kRingBytes);
+  fd::close(netlink_.fd);
+  fd::close(wake_.fd);
+  fd::close(epoll_);
+}
+
+std::uint32_t Uplink::lease_block() {
+  std::lock_guard lock(service_);
+  if (!first_block_given_) {
+    first_block_given_ = true;
+    return function_id_ << kSlotShift;
+  }
+  auto slot = switch_->lease();
+  return slot.ok() ? *slot << kSlotShift : 0;
+}
+
+bool Uplink::is_local(const Gid& gid) {
+  if (is_mapped(gid) && gid[12] == 127) return true;  // all of 127/8
+  if (addresses_stale_.exchange(false, std::memory_order_acquire)) {
+    auto list = local_addresses();
+    if (list.ok()) {
+      local_ = std::move(*list);
+    } else {
+      addresses_stale_.store(true);
+    }
+  }
+  return std::find(local_.begin(), local_.end(), gid) != local_.end();
+}
+
+Send Uplink::loop_back(Frame frame) {
+  bool wake;
+  switch (loop_tx_.push(frame, &wake)) {
+    case RingProducer::Push::kDone: break;
+    case RingProducer::Push::kFull: return Send::kBusy;
+    case RingProducer::Push::kCorrupt: return Send::kUnreachable;
+  }
+  if (wake) {
+    std::uint64_t one = 1;
+    syscall(SYS_write, wake_.fd, &one, sizeof one);
+  }
+  counters_.tx_loopback.add();
+  return Send::kSent;
+}
+
+Send Uplink::dispatch(Frame frame) {
+  Route r;
+  if (frame.size() > kMaxFrame || !peek_route(frame, r)) {
+    counters_.tx_malformed.add();
+    return Send::kUnreachable;
+  }
+  if (is_local(r.dgid)) {
+    unsigned slot = r.dest_qp >> kSlotShift;
+    if (slot == 0 || switch_->owns(slot)) return loop_back(frame);
+    Send s = switch_->send(slot, frame);
+    if (s == Send::kSent) counters_.tx_switch.add();
+    return s;
+  }
+  if (!udp_) return Send::kUnreachable;
+  Send s = udp_->send(frame, r);
+  if (s == Send::kSent) counters_.tx_udp.add();
+  return s;
+}
+
+Send Uplink::send(Frame frame) {
+  KeepErrno keep;
+  Send s = dispatch(frame);
+  if (s == Send::kBusy) counters_.tx_busy.add();
+  if (s == Send::kUnreachable) counters_.tx_unreachable.add();
+  return s;
+}
+
+class Uplink::HandOn final : public FrameSink {
+ public:
+  HandOn(Uplink& u, FrameSink& sink) : u_(u), sink_(sink) {}
+  void receive(Frame frame) override {
+    Route r;
+    if (peek_route(frame, r)) {
+      unsigned slot = r.dest_qp >> kSlotShift;
+      if (slot != 0 && slot <= kLastSlot && !u_.switch_->owns(slot)) {
+        switch (u_.switch_->send(slot, frame)) {
+          case Send::kSent: u_.counters_.udp_handed_on.add(); return;
+          case Send::kBusy: u_.counters_.udp_dropped.add(); return;
+          case Send::kUnreachable: break;  // nobody has this QP: our HCA counts it and says so
+        }
+      }
+    }
+    sink_.receive(frame);
+  }
+
+ private:
+  Uplink& u_;
+  FrameSink& sink_;
+};
+
+unsigned Uplink::poll_loopback(FrameSink& sink, unsigned budget) {
+  unsigned done = 0;
+  while (done < budget) {
+    Frame f = loop_rx_.peek();
+    if (f.empty()) break;
+    ++done;
+    counters_.rx_loopback.add();
+    sink.receive(f);
+  }
+  loop_rx_.release();  // whoever waits for room is this very thread
+  return done;
+}
+
+unsigned Uplink::poll(FrameSink& sink, unsigned budget, bool thorough) {
+  if (polling_) return 0;  // from inside the sink
+  polling_ = true;
+  KeepErrno keep;
+  ++polls_;
+  if (thorough || polls_ % kServiceEvery == 0) {
+    if (service_.try_lock()) {
+      service_locked(SystemClock::instance().now());
+      service_.unlock();
+    }
+  }
+  unsigned done = poll_loopback(sink, budget);
+  if (done < budget) done += switch_->poll(sink, budget - done, thorough);
+  if (udp_ && done < budget && (thorough || polls_ % kUdpEvery == 0)) {
+    HandOn hand_on(*this, sink);
+    done += udp_->poll(hand_on, budget - done);
+  }
+  polling_ = false;
+  return done;
+}
+
+void Uplink::set_asleep(bool asleep) {
+  KeepErrno keep;
+  std::lock_guard lock(service_);
+  asleep_.store(asleep);
+  loop_tx_.header().asleep.store(asleep ? 1 : 0, std::memory_order_relaxed);
+  switch_->set_asleep(asleep);  // fences
+  if (udp_) udp_->arm(asleep);
+}
+
+Nanos Uplink::service(Nanos now) {
+  KeepErrno keep;
+  std::lock_guard lock(service_);
+  return service_locked(now);
+}
+
+Nanos Uplink::service_locked(Nanos now) {
+  constexpr int kEvents = 32;
+  epoll_event events[kEvents];
+  for (int round = 0; round < 8; ++round) {
+    int n = static_cast<int>(syscall(SYS_epoll_pwait, epoll_, events, kEvents, 0, nullptr, 0));
+    bool more = n == kEvents;
+    for (int i = 0; i < n; ++i) {
+      auto* source = static_cast<Source*>(events[i].data.ptr);
+      switch (source->kind) {
+        case Source::Kind::kWake: {
+          std::uint64_t count;
+          syscall(SYS_read, wake_.fd, &count, sizeof count);
+          break;
+        }
+        case Source::Kind::kNetlink: {
+          char buf[4096];
+          long got;
+          while ((got = syscall(SYS_recvfrom, netlink_.fd, buf, sizeof buf, MSG_DONTWAIT, nullptr, nullptr)) > 0 ||
+                 (got < 0 && errno == ENOBUFS)) {
+          }
+          addresses_stale_.store(true, std::memory_order_release);
+          break;
+        }
+        case Source::Kind::kUdpSet:
+        case Source::Kind::kUdpTx: break;  // for poll() and send()
+        default: switch_->handle(source, events[i].events);
+      }
+    }
+    if (!more) break;
+  }
+  Nanos next = switch_->housekeeping(now);
+  if (udp_ && bind_again_ != kNever) {
+    if (now >= bind_again_) bind_again_ = udp_->bind_sockets(now);
+    next = std::min(next, bind_again_);
+  }
+  if (netlink_.fd < 0) {
+    addresses_stale_.store(true, std::memory_order_release);
+    next = std::min(next, now + kAddressRefresh);
+  }
+  return next;
+}
+
+}  // namespace uhca::wire

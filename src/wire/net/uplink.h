@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: MIT
+// The port of a function: sends each frame to where its destination lives, and receives from all of them.
+//   destination IP of this host, QPN in a block of ours (or QP0/QP1) -> a queue in this process
+//   destination IP of this host, another block                       -> host switch (switch.h)
+//   anything else                                                     -> UDP 4791 (udp.h)
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "base/result.h"
+#include "wire/net/counters.h"
+#include "wire/net/netdev.h"
+#include "wire/net/port.h"
+#include "wire/net/switch.h"
+#include "wire/net/udp.h"
+
+namespace uhca::wire {
+
+class Uplink final : public Port {
+ public:
+  struct Options {
+    HostSwitch::Options host_switch;
+    bool udp = true;
+  };
+  // Leases a first block of QPNs. ENOSPC: none free on this host. A busy UDP port is no error: see service().
+  static Result<std::unique_ptr<Uplink>> create(NetdevInfo netdev, const Options& options);
+  static Result<std::unique_ptr<Uplink>> create(NetdevInfo netdev) { return create(std::move(netdev), Options{}); }
+  ~Uplink() override;
+  Uplink(const Uplink&) = delete;
+  Uplink& operator=(const Uplink&) = delete;
+
+  // The slot of the first block: a number that no other live function of this host has (1..4094).
+  std::uint32_t function_id() const { return function_id_; }
+  // The first call gives the function's first block, later ones lease more. First QPN; 0: none left. Thread-safe.
+  std::uint32_t lease_block();
+  bool owns_qpn(std::uint32_t qpn) const { return switch_->owns(qpn >> kSlotShift); }
+
+  const NetdevInfo& netdev() const { return netdev_; }
+  const UplinkCounters& counters() const { return counters_; }
+  bool udp_bound(bool ipv6) const { return udp_ && udp_->bound(ipv6); }
+
+  Send send(Frame frame) override;
+  unsigned poll(FrameSink& sink, unsigned budget, bool thorough) override;
+  int wait_fd() const override { return epoll_; }
+  void set_asleep(bool asleep) override;
+  Nanos service(Nanos now) override;
+
+ private:
+  Uplink() = default;
+  bool is_local(const Gid& gid);
+  Send dispatch(Frame frame);
+  Send loop_back(Frame frame);
+  unsigned poll_loopback(FrameSink& sink, unsigned budget);
+  Nanos service_locked(Nanos now);
+  // For another function of this host, when it came over UDP.
+  class HandOn;
+
+  NetdevInfo netdev_;
+  UplinkCounters counters_;
+  int epoll_ = -1;
+  Source wake_{Source::Kind::kWake, -1};
+  Source netlink_{Source::Kind::kNetlink, -1};
+  std::uint32_t function_id_ = 0;
+  bool first_block_given_ = false;
+  std::unique_ptr<HostSwitch> switch_;
+  std::unique_ptr<UdpPort> udp_;
+
+  // engine
+  std::vector<Gid> local_;
+  std::atomic<bool> addresses_stale_{true};
+  std::uint32_t polls_ = 0;
+  bool polling_ = false;
+  void* loop_memory_ = nullptr;
+  RingProducer loop_tx_;
+  RingConsumer loop_rx_;
+
+  // service side
+  std::mutex service_;
+  Nanos bind_again_ = 0;
+  std::atomic<bool> asleep_{false};
+};
+
+}  // namespace uhca::wire
