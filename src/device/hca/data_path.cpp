@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: MIT
+// The seam to the command interface: every entry reads the clock once and hands over to the lane.
 #include "device/hca/data_path.h"
 
+#include "device/hca/cqe_writer.h"
+#include "device/hca/doorbell.h"
+#include "device/hca/eqe_writer.h"
 #include "device/hca/hca.h"
-#include "device/hca/qp_transport.h"
+#include "device/hca/lane.h"
+#include "device/hca/qp_states.h"
 
 namespace uhca::hca {
 
@@ -10,27 +15,74 @@ Qp::Qp() = default;
 Qp::~Qp() = default;
 
 struct DataPath::Impl {
-  explicit Impl(Hca& h) : hca(h) {}
-  Hca& hca;
+  explicit Impl(Hca& hca) : lane(hca) {}
+  Lane& enter() {
+    lane.stamp();
+    return lane;
+  }
+  Lane lane;
 };
 
 DataPath::DataPath(Hca& hca) : impl_(std::make_unique<Impl>(hca)) {}
 DataPath::~DataPath() = default;
-void DataPath::qp_created(Qp&) {}
-void DataPath::qp_state_changed(Qp&, QpState) {}
-void DataPath::qp_destroyed(Qp&) {}
-void DataPath::cq_destroyed(Cq&) {}
-void DataPath::mkey_destroyed(Mkey&) {}
-void DataPath::fill_qpc(const Qp&, void*) {}
-void DataPath::uar_store(std::uint64_t, std::uint32_t, std::uint64_t) {}
-void DataPath::look_at_send_queue(Qp&) {}
-void DataPath::look_at_cq(Cq&) {}
-bool DataPath::drive(bool) { return false; }
-Nanos DataPath::next_deadline() const { return kNever; }
-unsigned DataPath::armed_cqs() const { return 0; }
-void DataPath::reset() {}
-void DataPath::async_event(std::uint8_t, std::uint8_t, const void*, std::size_t) {}
-void DataPath::write_eqe(Eq&, std::uint8_t, std::uint8_t, const void*, std::size_t) {}
-void DataPath::eq_doorbell(Eq&, std::uint32_t, bool) {}
+
+void DataPath::qp_created(Qp& qp) {
+  hca::qp_created(impl_->enter(), qp);
+}
+void DataPath::qp_state_changed(Qp& qp, QpState from) {
+  if (qp.transport != nullptr) hca::qp_state_changed(impl_->enter(), qp, from);
+}
+void DataPath::qp_destroyed(Qp& qp) {
+  if (qp.transport != nullptr) impl_->lane.forget(qp);
+}
+void DataPath::cq_destroyed(Cq& cq) {
+  disarm(impl_->lane, cq);
+}
+void DataPath::mkey_destroyed(Mkey&) {}  // keys are looked up for every packet: nothing here refers to one
+void DataPath::fill_qpc(const Qp& qp, void* qpc) {
+  if (qp.transport != nullptr) hca::fill_qpc(qp, qpc);
+}
+
+void DataPath::uar_store(std::uint64_t offset_in_page, std::uint32_t uar_index, std::uint64_t value) {
+  hca::uar_store(impl_->enter(), offset_in_page, uar_index, value);
+}
+void DataPath::look_at_send_queue(Qp& qp) {
+  if (qp.transport != nullptr) hca::look_at_send_queue(impl_->enter(), qp);
+}
+void DataPath::look_at_cq(Cq& cq) {
+  look_at_cq_record(impl_->enter(), cq, false);
+}
+
+bool DataPath::drive(bool thorough) {
+  return impl_->enter().drive(thorough);
+}
+Nanos DataPath::next_deadline() const {
+  return impl_->lane.next_deadline();
+}
+unsigned DataPath::armed_cqs() const {
+  return impl_->lane.armed;
+}
+const Counters& DataPath::counters() const {
+  return impl_->lane.counters;
+}
+
+void DataPath::reset() {
+  Lane& lane = impl_->lane;
+  for (auto& [n, qp] : lane.objects.qps) {
+    if (qp->transport != nullptr) lane.forget(*qp);
+  }
+  for (auto& [n, cq] : lane.objects.cqs) disarm(lane, *cq);
+  lane.counters = Counters{};
+}
+
+void DataPath::async_event(std::uint8_t type, std::uint8_t sub_type, const void* data, std::size_t len) {
+  hca::async_event(impl_->lane, type, sub_type, data, len);
+}
+void DataPath::write_eqe(Eq& eq, std::uint8_t type, std::uint8_t sub_type, const void* data, std::size_t len) {
+  hca::write_eqe(impl_->lane, eq, type, sub_type, data, len);
+}
+void DataPath::eq_doorbell(Eq& eq, std::uint32_t ci, bool arm) {
+  hca::eq_doorbell(impl_->lane, eq, ci, arm);
+}
 
 }  // namespace uhca::hca

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "base/clock.h"
+#include "device/hca/counters.h"
 #include "device/hca/objects.h"
 #include "wire/net/port.h"
 
@@ -31,7 +32,7 @@ class DataPath {
   // For QUERY_QP: writes the live values (PSNs, counters, state) into the context.
   void fill_qpc(const Qp& qp, void* qpc);
 
-  // ---- doorbells (values in host order of the register; hints only)
+  // ---- doorbells (the stored bytes as a little-endian number; hints only)
   void uar_store(std::uint64_t offset_in_page, std::uint32_t uar_index, std::uint64_t value);
   void look_at_send_queue(Qp& qp);
   void look_at_cq(Cq& cq);
@@ -40,6 +41,8 @@ class DataPath {
   bool drive(bool thorough);
   Nanos next_deadline() const;
   unsigned armed_cqs() const;
+  // Frames and errors of all QPs (per QP: its counter set, Objects::counter_sets).
+  const Counters& counters() const;
   void reset();
 
   // ---- events: used by both halves

@@ -88,6 +88,8 @@ struct Cq {
   enum class Arm : std::uint8_t { kNone, kAny, kSolicited } arm = Arm::kNone;
   std::uint32_t arm_sn = 0;  // sequence number of the last arm that was acted on (2 bits), 4: none yet
   std::uint32_t arm_ci = 0;
+  std::uint32_t arm_word = 0;      // doorbell record word 1 as last acted on
+  std::uint32_t solicited_pi = 0;  // `pi` just behind the last solicited or error CQE
   unsigned users = 0;      // QPs and other objects that complete here
   unsigned period = 0;     // moderation: microseconds ...
   unsigned max_count = 0;  // ... and CQEs that an event may wait for; an event may always come earlier

@@ -22,30 +22,31 @@ struct WcError {
 
 // One message of the send queue from its first packet until its completion. Lives in slot (WQE index mod queue size).
 struct SendMessage {
-  std::uint16_t wqe = 0;       // index of its first basic block, 16 bits as the driver counts
-  std::uint8_t opcode = 0;     // prm::WqeOpcode
-  std::uint8_t fm_ce_se = 0;   // prm::kWqeCtrl*
-  std::uint8_t bbs = 1;        // basic blocks
-  WcError error;               // set: nothing of it goes out any more; reported when everything before it has completed
+  std::uint16_t wqe = 0;      // index of its first basic block, 16 bits as the driver counts
+  std::uint8_t opcode = 0;    // prm::WqeOpcode
+  std::uint8_t fm_ce_se = 0;  // prm::kWqeCtrl*
+  std::uint8_t bbs = 1;       // basic blocks
+  WcError error;              // set: nothing of it goes out any more; reported when everything before it has completed
   std::uint32_t first_psn = 0;
-  std::uint32_t psns = 1;      // PSNs that it uses (READ: its responses)
-  std::uint32_t packets = 1;   // request packets (READ, atomic: 1)
-  std::uint32_t first_seq = 0; // running number of its first request packet
-  std::uint32_t length = 0;    // bytes
-  std::uint32_t got = 0;       // READ, atomic: response packets that arrived in order
+  std::uint32_t psns = 1;       // PSNs that it uses (READ: its responses)
+  std::uint32_t packets = 1;    // request packets (READ, atomic: 1)
+  std::uint32_t first_seq = 0;  // running number of its first request packet
+  std::uint32_t length = 0;     // bytes
+  std::uint32_t got = 0;        // READ, atomic: response packets that arrived in order
 };
 
 // A READ whose responses are (being) generated, or an executed atomic whose acknowledge waits to be sent.
 struct ResponseJob {
   enum class Kind : std::uint8_t { kRead, kAtomic } kind = Kind::kRead;
-  std::uint32_t psn = 0;     // of the next packet
-  std::uint32_t left = 0;    // packets still to be sent
-  bool first = true;         // the next packet begins the answer (FIRST or ONLY)
+  std::uint32_t psn = 0;   // of the next packet
+  std::uint32_t left = 0;  // packets still to be sent
+  bool first = true;       // the next packet begins the answer (FIRST or ONLY)
+  bool repeat = false;     // for a duplicate request: does not count against max_dest_rd_atomic
   std::uint32_t msn = 0;
   std::uint32_t rkey = 0;
-  std::uint64_t va = 0;      // of the next packet's data
-  std::uint64_t bytes = 0;   // still to be sent
-  std::uint64_t value = 0;   // atomic: what was found
+  std::uint64_t va = 0;     // of the next packet's data
+  std::uint64_t bytes = 0;  // still to be sent
+  std::uint64_t value = 0;  // atomic: what was found
 };
 
 // Executed atomics, for duplicates that must not be executed again (IBTA 9.4.5, 9.7.5.1.3).
@@ -72,9 +73,9 @@ struct Requester {
 
   unsigned retries_left = 0;
   unsigned rnr_left = 0;
-  bool rnr_wait = false;      // the timer is the RNR timer
-  bool gap_reported = false;  // went back because of missing READ responses; not again before progress
-  bool fatal = false;         // sending has stopped at a message with an error
+  bool rnr_wait = false;              // the timer is the RNR timer
+  bool gap_reported = false;          // went back because of missing READ responses; not again before progress
+  bool fatal = false;                 // sending has stopped at a message with an error
   std::vector<SendMessage> messages;  // one slot per basic block
 };
 
@@ -83,7 +84,7 @@ struct Responder {
   std::uint32_t msn = 0;
   enum class Message : std::uint8_t { kNone, kSend, kWrite } message = Message::kNone;  // that is being received
   enum class Held : std::uint8_t { kNo, kSequence, kRnr } held = Held::kNo;  // NAK was sent, waits for epsn (IBTA 9.7.5.2.8: once)
-  std::uint64_t received = 0;  // bytes of the current message
+  std::uint64_t received = 0;                                                // bytes of the current message
   std::uint64_t write_va = 0;
   std::uint32_t write_rkey = 0;
   std::uint32_t write_length = 0;

@@ -11,9 +11,10 @@
 
 namespace uhca::hca {
 
-inline constexpr unsigned kMaxWqeDs = 63;                       // 6 bits of wqe_ctrl_seg.ds
+inline constexpr unsigned kMaxWqeDs = 63;                                       // 6 bits of wqe_ctrl_seg.ds
 inline constexpr std::size_t kMaxWqeBytes = (kMaxWqeDs + 1) * prm::kWqeDsUnit;  // rounded up to basic blocks
-inline constexpr std::uint64_t kWholeSegment = std::uint64_t{1} << 31;  // what byte_count 0 means (libmlx5 never sends it: it skips empty sges)
+inline constexpr std::uint64_t kWholeSegment = std::uint64_t{1}
+                                               << 31;  // what byte_count 0 means (libmlx5 never sends it: it skips empty sges)
 
 struct DataSeg {
   std::uint64_t addr = 0;
@@ -24,13 +25,13 @@ struct DataSeg {
 
 // A decoded send WQE. Large (about 2.5 KiB): one per lane, never on the stack.
 struct SendWqe {
-  std::uint32_t qpn = 0;     // whose WQE this is; with `index` says whether a decode can be reused
+  std::uint32_t qpn = 0;  // whose WQE this is; with `index` says whether a decode can be reused
   std::uint16_t index = 0;
   bool valid = false;
   std::uint8_t opcode = 0;
   std::uint8_t fm_ce_se = 0;
-  std::uint8_t bbs = 1;      // basic blocks
-  std::uint32_t imm = 0;     // host order
+  std::uint8_t bbs = 1;   // basic blocks
+  std::uint32_t imm = 0;  // host order
   std::uint64_t raddr = 0;
   std::uint32_t rkey = 0;
   std::uint64_t swap_add = 0;

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: MIT
+// The arm rule (rdma-core providers/mlx5/cq.c: mlx5_arm_cq, mlx5_cq_event): word 1 of the doorbell record holds sn << 28 | cmd | ci. The
+// sequence number moves on with every event that software takes, so an arm with the number of an event that has been sent is stale. CQEs
+// behind `ci` that exist when the arm is seen fire it at once; that is what closes the race between the last poll and the arm (case C11).
+#include "device/hca/cqe_writer.h"
+
+#include <cstring>
+
+#include "base/log.h"
+#include "base/trace.h"
+#include "device/hca/eqe_writer.h"
+#include "prm/wqe.h"
+
+namespace uhca::hca {
+namespace {
+
+constexpr std::uint32_t kIndexMask = 0xffffff;
+constexpr std::uint8_t kCqSyndromeOverrun = 0x1;  // Linux device.h: MLX5_CQ_ERROR_SYNDROME_CQ_OVERRUN
+
+void set_arm(Lane& lane, Cq& cq, Cq::Arm arm) {
+  if (cq.arm == Cq::Arm::kNone && arm != Cq::Arm::kNone) ++lane.armed;
+  if (cq.arm != Cq::Arm::kNone && arm == Cq::Arm::kNone) --lane.armed;
+  cq.arm = arm;
+}
+
+void fire(Lane& lane, Cq& cq) {
+  set_arm(lane, cq, Cq::Arm::kNone);
+  cq.arm_sn = cq.arm_word >> 28 & 3;
+  completion_event(lane, cq);
+}
+
+bool exists_behind(std::uint32_t pi, std::uint32_t ci) {
+  std::uint32_t n = (pi - ci) & kIndexMask;
+  return n != 0 && n < 0x800000;
+}
+
+void act_on_arm(Lane& lane, Cq& cq, std::uint32_t word) {
+  cq.arm_word = word;
+  if (cq.arm_sn == (word >> 28 & 3)) return;
+  bool solicited = (word & prm::kCqDbReqNotSol) != 0;
+  cq.arm_ci = word & kIndexMask;
+  set_arm(lane, cq, solicited ? Cq::Arm::kSolicited : Cq::Arm::kAny);
+  if (trace::on())
+    trace::Event("doorbell", "CQ_ARM").num("cqn", cq.cqn).num("sn", word >> 28 & 3).num("ci", cq.arm_ci).flag("solicited", solicited);
+  if (exists_behind(solicited ? cq.solicited_pi : cq.pi, cq.arm_ci)) fire(lane, cq);
+}
+
+bool load_record(Lane& lane, const Cq& cq, std::size_t word, std::uint32_t* v) {
+  if (!lane.bus.dma_load32(cq.dbr + word * 4, v)) return false;
+  *v = byteswap(*v);
+  return true;
+}
+
+// Whether there is room; refreshes the consumer index only when there seems to be none.
+bool has_room(Lane& lane, Cq& cq) {
+  std::uint32_t size = 1u << cq.log_size;
+  if (((cq.pi - cq.ci) & kIndexMask) < size) return true;
+  std::uint32_t ci;
+  if (load_record(lane, cq, prm::kCqSetCi, &ci)) cq.ci = ci & kIndexMask;
+  return ((cq.pi - cq.ci) & kIndexMask) < size;
+}
+
+void fail_cq(Lane& lane, Cq& cq, const char* why) {
+  cq.error = true;
+  disarm(lane, cq);
+  lane.counters.totals.add<Qc::cq_overflow>();
+  lane.cq_failed = true;
+  static_cast<void>(refuse(EOVERFLOW,
+                           "CQ {:#x} of {} entries: {} (producer {}, consumer {}): create it with more entries, or poll more often", cq.cqn,
+                           1u << cq.log_size, why, cq.pi, cq.ci));
+  cq_error_event(lane, cq, kCqSyndromeOverrun);
+}
+
+void trace_cqe(const Cq& cq, const Qp& qp, const Cqe& c) {
+  trace::Event e("cqe", c.opcode == prm::CqeOpcode::REQ || c.opcode == prm::CqeOpcode::REQ_ERR ? "SEND_QUEUE" : "RECV_QUEUE");
+  e.num("cqn", cq.cqn).hex("qpn", qp.qpn).num("wqe", c.wqe_counter).num("index", cq.pi).num("opcode", static_cast<int>(c.opcode));
+  if (c.error) {
+    e.hex("syndrome", c.error.syndrome).hex("vendor_err", c.error.vendor);
+  } else {
+    e.num("byte_cnt", c.byte_cnt);
+  }
+}
+
+}  // namespace
+
+void disarm(Lane& lane, Cq& cq) {
+  set_arm(lane, cq, Cq::Arm::kNone);
+}
+
+void look_at_cq_record(Lane& lane, Cq& cq, bool doorbell) {
+  std::uint32_t ci, arm;
+  if (!load_record(lane, cq, prm::kCqSetCi, &ci) || !load_record(lane, cq, prm::kCqArmDb, &arm)) return;
+  cq.ci = ci & kIndexMask;
+  if (cq.error || (arm == cq.arm_word && !doorbell)) return;
+  act_on_arm(lane, cq, arm);
+}
+
+void write_cqe(Lane& lane, Cq* cq, const Qp& qp, const Cqe& c) {
+  if (cq == nullptr || cq->error) return;
+  std::uint32_t size = 1u << cq->log_size;
+  if (!has_room(lane, *cq) && !cq->overrun_ignore) {
+    fail_cq(lane, *cq, "overrun");
+    return;
+  }
+  std::uint8_t e[prm::cqe64::kBytes] = {};
+  prm::set<prm::cqe64::srqn_uidx>(e, qp.user_index);
+  prm::set<prm::cqe64::sop_drop_qpn>(e, std::uint32_t{c.wqe_opcode} << 24 | qp.qpn);
+  prm::set<prm::cqe64::wqe_counter>(e, c.wqe_counter);
+  if (c.error) {
+    prm::set<prm::err_cqe::syndrome>(e, c.error.syndrome);
+    prm::set<prm::err_cqe::vendor_err_synd>(e, c.error.vendor);
+    prm::set<prm::err_cqe::hw_error_syndrome>(e, c.error.hw_syndrome);
+  } else {
+    prm::set<prm::cqe64::byte_cnt>(e, c.byte_cnt);
+    prm::set<prm::cqe64::imm_inval_pkey>(e, c.imm);
+    prm::set<prm::cqe64::timestamp>(e, lane.now);
+    prm::set<prm::cqe64::se>(e, c.solicited);
+  }
+  prm::set<prm::cqe64::opcode>(e, static_cast<unsigned>(c.opcode));
+  prm::set<prm::cqe64::owner>(e, cq->pi >> cq->log_size & 1);
+
+  // Of a 128-byte entry the second half is the CQE64.
+  std::uint64_t off = std::uint64_t{cq->pi & (size - 1)} * cq->cqe_size + (cq->cqe_size - sizeof e);
+  if ((off + cq->buf.page_offset) >> cq->buf.log_page >= cq->buf.pages.size()) {
+    fail_cq(lane, *cq, "its buffer is smaller than its size");
+    return;
+  }
+  pci::DmaAddr at = cq->buf.at(off);
+  std::uint32_t last;
+  std::memcpy(&last, e + sizeof e - sizeof last, sizeof last);
+  if (!lane.bus.dma_write(at, e, sizeof e - sizeof last) || !lane.bus.dma_store32(at + sizeof e - sizeof last, last)) {
+    fail_cq(lane, *cq, lane.bus.last_fault());
+    return;
+  }
+  if (trace::on()) trace_cqe(*cq, qp, c);
+  ++cq->pi;
+  bool wakes_solicited = c.solicited || c.error;
+  if (wakes_solicited) cq->solicited_pi = cq->pi;
+  // A doorbell may have been lost: the record is the truth (decision 4).
+  std::uint32_t arm;
+  if (cq->arm == Cq::Arm::kNone) {
+    if (load_record(lane, *cq, prm::kCqArmDb, &arm) && arm != cq->arm_word) act_on_arm(lane, *cq, arm);
+    return;
+  }
+  if (cq->arm == Cq::Arm::kAny || wakes_solicited) fire(lane, *cq);
+}
+
+}  // namespace uhca::hca

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: MIT
+// Completion queue entries, overrun, and the arm rule of mlx5's CQs.
+#pragma once
+
+#include <cstdint>
+
+#include "device/hca/lane.h"
+#include "prm/cqe.h"
+
+namespace uhca::hca {
+
+struct Cqe {
+  prm::CqeOpcode opcode = prm::CqeOpcode::REQ;
+  std::uint8_t wqe_opcode = 0;    // of the send WQE (sop); 0 for receives
+  std::uint16_t wqe_counter = 0;  // index of the WQE: basic blocks for sends, WQEs for receives
+  std::uint32_t byte_cnt = 0;
+  std::uint32_t imm = 0;  // immediate data or invalidated rkey, host order
+  bool solicited = false;
+  WcError error;  // with REQ_ERR, RESP_ERR
+};
+
+// Writes one entry for this QP into `cq` (body first, ownership last) and fires its event when it is armed. In a CQ that is full the entry
+// is refused: CQ_ERROR event, and every QP that completes here goes to the error state at the next settle(); with overrun_ignore the oldest
+// entry is lost instead. Does nothing for nullptr or a CQ in error.
+void write_cqe(Lane& lane, Cq* cq, const Qp& qp, const Cqe& c);
+
+// Reads the doorbell record of the CQ: consumer index, arm word. `doorbell`: the arm doorbell was rung for this CQ, so the word counts even
+// if it equals what a fresh record holds.
+void look_at_cq_record(Lane& lane, Cq& cq, bool doorbell);
+
+void disarm(Lane& lane, Cq& cq);
+
+}  // namespace uhca::hca

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: MIT
+#include "device/hca/doorbell.h"
+
+#include "base/trace.h"
+#include "base/types.h"
+#include "device/hca/cqe_writer.h"
+#include "device/hca/eqe_writer.h"
+#include "device/hca/qp_error.h"
+#include "device/hca/rc_requester.h"
+#include "prm/wqe.h"
+
+namespace uhca::hca {
+
+void uar_store(Lane& lane, std::uint64_t offset, std::uint32_t uar, std::uint64_t value) {
+  if (offset == prm::kUarEqArm || offset == prm::kUarEqNoArm) {
+    std::uint32_t v = byteswap(static_cast<std::uint32_t>(value));
+    if (Eq* eq = lane.objects.eq(v >> 24)) eq_doorbell(lane, *eq, v & 0xffffff, offset == prm::kUarEqArm);
+    return;
+  }
+  std::uint64_t v = byteswap(value);
+  if (offset == prm::kUarCqDoorbell) {
+    Cq* cq = lane.objects.cq(static_cast<std::uint32_t>(v) & 0xffffff);
+    if (cq != nullptr && cq->uar == uar) look_at_cq_record(lane, *cq, true);
+    return;
+  }
+  if (offset < prm::kUarBlueFlame) return;
+  // The first 8 bytes of a control segment; of a larger BlueFlame copy the stores that follow look like nothing in particular.
+  Qp* qp = lane.objects.qp(static_cast<std::uint32_t>(v) >> 8);
+  if (qp != nullptr && qp->uar == uar) look_at_send_queue(lane, *qp);
+}
+
+void look_at_send_queue(Lane& lane, Qp& qp) {
+  QpTransport& t = *qp.transport;
+  switch (qp.state) {
+    case QpState::kErr: flush_posts(lane, qp); break;
+    case QpState::kRts:
+    case QpState::kSqDrain:
+      if (!refresh_send_posted(lane, qp)) break;
+      if (trace::on()) trace::Event("doorbell", "SQ").hex("qpn", qp.qpn).num("posted", t.req.posted).num("fetched", t.req.fetched);
+      run_requester(lane, qp);
+      break;
+    default: break;  // looked at again when the QP gets there
+  }
+  lane.settle();
+}
+
+}  // namespace uhca::hca

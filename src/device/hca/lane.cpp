@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: MIT
+#include "device/hca/lane.h"
+
+#include <algorithm>
+
+#include "base/log.h"
+#include "base/trace.h"
+#include "device/hca/hca.h"
+#include "device/hca/qp_error.h"
+#include "device/hca/rc_completer.h"
+#include "device/hca/rc_requester.h"
+#include "device/hca/rc_responder.h"
+
+namespace uhca::hca {
+namespace {
+
+constexpr unsigned kPollBudget = 64;     // frames per poll
+constexpr unsigned kRoundsPerDrive = 8;  // of polls and sends
+constexpr unsigned kErrorQpsPerDrive = 8;
+constexpr Nanos kBusyRetry = 20'000;  // when the port had no room
+constexpr Nanos kMaxErrorCheck = 1'000'000'000;
+
+const char* state_name(QpState s) {
+  switch (s) {
+    case QpState::kReset: return "RESET";
+    case QpState::kInit: return "INIT";
+    case QpState::kRtr: return "RTR";
+    case QpState::kRts: return "RTS";
+    case QpState::kSqErr: return "SQER";
+    case QpState::kErr: return "ERR";
+    case QpState::kSqDrain: return "SQD";
+    case QpState::kSqDrained: return "SQD";
+  }
+  return "?";
+}
+
+bool takes_frames(QpState s) {
+  return s == QpState::kRtr || s == QpState::kRts || s == QpState::kSqDrain || s == QpState::kSqDrained || s == QpState::kSqErr;
+}
+
+// Whether the frame comes from the QP's peer and is for it; nullptr: yes.
+const char* wrong_path(const Qp& qp, const wire::Packet& p) {
+  if (wire::service_of(p.bth.opcode) != wire::Service::kRC || qp.type != QpType::kRc) return "service of the opcode is not the QP's";
+  if ((p.bth.pkey & 0x7fff) != 0x7fff) return "P_Key";
+  if (p.net.dgid != qp.path.sgid) return "destination address is not the QP's source GID";
+  if (p.net.sgid != qp.path.dgid) return "source address is not the QP's destination GID";
+  return nullptr;
+}
+
+void trace_rx(const wire::Packet& p) {
+  trace::Event("frame", "rx")
+      .str("opcode", wire::info(p.bth.opcode).name)
+      .hex("qpn", p.bth.dest_qp)
+      .unum("psn", p.bth.psn)
+      .unum("len", p.payload.size())
+      .flag("ack_req", p.bth.ack_req)
+      .hex("syndrome", p.aeth.syndrome);
+}
+
+}  // namespace
+
+Lane::Lane(Hca& h) : hca(h), bus(h.bus()), port(h.port()), clock(h.clock()), objects(h.objects()) {}
+
+void Lane::receive(wire::Frame frame) {
+  ++counters.rx_frames;
+  wire::Packet p;
+  wire::ParseError e = wire::parse(frame, p);
+  if (e != wire::ParseError::kNone) {
+    ++(e == wire::ParseError::kBadIcrc ? counters.rx_bad_icrc : counters.rx_malformed);
+    static_cast<void>(refuse(EBADMSG, "frame of {} bytes dropped: {}", frame.size(), wire::parse_error_name(e)));
+    return;
+  }
+  if (trace::on()) trace_rx(p);
+  Qp* qp = objects.qp(p.bth.dest_qp);
+  if (qp == nullptr || qp->transport == nullptr) {
+    ++counters.rx_no_qp;
+    static_cast<void>(
+        refuse(ENOENT, "frame {} with PSN {} for QPN {:#x} dropped: no such QP", wire::info(p.bth.opcode).name, p.bth.psn, p.bth.dest_qp));
+    return;
+  }
+  if (!takes_frames(qp->state)) {
+    ++counters.rx_no_qp;
+    static_cast<void>(refuse(ENOTCONN, "frame {} with PSN {} for QPN {:#x} dropped: the QP is in {}", wire::info(p.bth.opcode).name,
+                             p.bth.psn, qp->qpn, state_name(qp->state)));
+    return;
+  }
+  if (const char* why = wrong_path(*qp, p)) {
+    ++counters.rx_wrong_path;
+    static_cast<void>(refuse(EADDRNOTAVAIL, "frame {} with PSN {} for QPN {:#x} dropped: wrong {}", wire::info(p.bth.opcode).name,
+                             p.bth.psn, qp->qpn, why));
+    return;
+  }
+  if (wire::has(wire::info(p.bth.opcode).props, wire::Prop::kRequest)) {
+    respond(*this, *qp, p);
+  } else {
+    complete_response(*this, *qp, p);
+  }
+}
+
+bool Lane::drive(bool thorough) {
+  bool did = false;
+  for (unsigned round = 0; round < kRoundsPerDrive; ++round) {
+    unsigned n = port.poll(*this, kPollBudget, thorough && round == 0);
+    settle();
+    bool sent = run_work();
+    did = did || n > 0 || sent;
+    if (n == 0) break;
+  }
+  if (timers.earliest() <= now) {
+    while (Qp* qp = timers.pop_due(now)) {
+      requester_timer(*this, *qp);
+      did = true;
+    }
+    settle();
+    run_work();
+  }
+  if (!error_qps.empty() && (thorough || now >= error_check)) {
+    bool flushed = false;
+    std::size_t n = thorough ? error_qps.size() : std::min<std::size_t>(kErrorQpsPerDrive, error_qps.size());
+    for (std::size_t i = 0; i < n; ++i) {
+      error_next = (error_next + 1) % error_qps.size();
+      if (flush_posts(*this, *error_qps[error_next])) flushed = true;
+    }
+    settle();
+    did = did || flushed;
+    if (now >= error_check) {
+      error_interval = flushed ? error_interval : std::min(error_interval * 2, kMaxErrorCheck);
+      error_check = now + error_interval;
+    }
+  }
+  return did;
+}
+
+Nanos Lane::next_deadline() const {
+  Nanos t = timers.earliest();
+  if (!error_qps.empty()) t = std::min(t, error_check);
+  if (work_head != nullptr) t = std::min(t, clock.now() + kBusyRetry);
+  return t;
+}
+
+void Lane::schedule(Qp& qp) {
+  QpTransport& t = *qp.transport;
+  if (t.queued) return;
+  t.queued = true;
+  t.prev = work_tail;
+  t.next = nullptr;
+  (work_tail != nullptr ? work_tail->transport->next : work_head) = &qp;
+  work_tail = &qp;
+  ++work_count;
+}
+
+void Lane::unschedule(Qp& qp) {
+  QpTransport& t = *qp.transport;
+  if (!t.queued) return;
+  t.queued = false;
+  (t.prev != nullptr ? t.prev->transport->next : work_head) = t.next;
+  (t.next != nullptr ? t.next->transport->prev : work_tail) = t.prev;
+  t.prev = t.next = nullptr;
+  --work_count;
+}
+
+bool Lane::run_work() {
+  bool did = false;
+  for (unsigned n = work_count; n > 0 && work_head != nullptr; --n) {
+    Qp& qp = *work_head;
+    unschedule(qp);
+    if (send_answers(*this, qp)) did = true;
+    if (run_requester(*this, qp)) did = true;
+  }
+  settle();
+  return did;
+}
+
+void Lane::settle() {
+  while (cq_failed) {
+    cq_failed = false;
+    fail_users_of_bad_cqs(*this);
+  }
+}
+
+void Lane::forget(Qp& qp) {
+  QpTransport& t = *qp.transport;
+  unschedule(qp);
+  timers.forget(qp);
+  if (t.in_error_list) {
+    error_qps.erase(std::find(error_qps.begin(), error_qps.end(), &qp));
+    t.in_error_list = false;
+    error_next = 0;
+    if (error_qps.empty()) error_check = kNever;
+  }
+  if (tx_wqe.qpn == qp.qpn) tx_wqe.valid = false;
+  if (rx_wqe.qpn == qp.qpn) rx_wqe.valid = false;
+}
+
+}  // namespace uhca::hca

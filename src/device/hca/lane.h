@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: MIT
+// A lane: the part of the data path that runs under one lock (decision 2). It owns what all QPs of the lane share: the frame buffer,
+// decoded WQEs, the work list, timers, counters. The files of the data path are functions on it:
+//   doorbell.h   what a doorbell makes it look at        wqe_fetch.h   WQEs
+//   rc_requester.h  WQEs -> request packets              rc_responder.h  request packets -> memory, receive completions, answers
+//   rc_completer.h  answers -> send completions          qp_error.h   error states and flushing
+//   cqe_writer.h, eqe_writer.h  completions and events   mkey_access.h  keys
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "base/clock.h"
+#include "device/hca/counters.h"
+#include "device/hca/qp_transport.h"
+#include "device/hca/timers.h"
+#include "wire/net/port.h"
+#include "wire/roce/roce.h"
+
+namespace uhca::hca {
+
+class Hca;
+
+struct Lane final : wire::FrameSink {
+  explicit Lane(Hca& h);
+
+  Hca& hca;
+  pci::Bus& bus;
+  wire::Port& port;
+  const Clock& clock;
+  Objects& objects;
+  Counters counters;
+
+  Nanos now = 0;  // read once per entry into the engine
+  TimerHeap timers;
+  unsigned armed = 0;      // CQs that are armed
+  bool cq_failed = false;  // a CQ overran since fail_users_of_bad_cqs() last ran
+
+  // FIFO of QPs that have something to send: answers, requests, or both.
+  Qp* work_head = nullptr;
+  Qp* work_tail = nullptr;
+  unsigned work_count = 0;
+
+  // QPs in the error state: receive posts ring no doorbell, so their records are looked at now and then.
+  std::vector<Qp*> error_qps;
+  std::size_t error_next = 0;  // round robin
+  Nanos error_check = kNever;  // next look, with growing distance
+  Nanos error_interval = 0;
+
+  SendWqe tx_wqe;  // of the message that is being sent
+  SendWqe rx_wqe;  // of the READ or atomic whose response arrives
+  std::array<std::byte, wire::kMaxFrame> tx_frame;
+
+  // wire::FrameSink: parses, finds the QP, hands over to responder or completer.
+  void receive(wire::Frame frame) override;
+
+  bool drive(bool thorough);
+  Nanos next_deadline() const;
+
+  // Puts the QP at the end of the work list unless it is there.
+  void schedule(Qp& qp);
+  void unschedule(Qp& qp);
+  // Lets every QP of the work list send once. True: something was sent.
+  bool run_work();
+  // Errors that came up while something else was going on (CQ overruns).
+  void settle();
+  // Forgets the QP: lists, timer, decoded WQEs.
+  void forget(Qp& qp);
+  void stamp() { now = clock.now(); }
+};
+
+template <prm::Field F>
+void count(Lane& lane, const Qp& qp) {
+  count<F>(lane.counters, lane.objects, qp);
+}
+
+}  // namespace uhca::hca

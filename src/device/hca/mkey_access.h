@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: MIT
+// Memory keys at work: checks, translation (MKey -> MTT -> bus address), copies. IBTA vol. 1 10.6 and 9.4.1.1.3 say what is checked.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "device/hca/objects.h"
+
+namespace uhca::hca {
+
+enum class KeyAccess : std::uint8_t { kLocalRead, kLocalWrite, kRemoteRead, kRemoteWrite, kRemoteAtomic };
+
+enum class KeyFault : std::uint8_t {
+  kNone,
+  kNoKey,     // no key with this index: never created, or destroyed
+  kVariant,   // the index exists, its variant byte is another one
+  kFree,      // allocated, or invalidated: not usable
+  kPd,        // another protection domain
+  kQp,        // bound to another QP
+  kAccess,    // right missing
+  kRange,     // outside of [start, start + len)
+  kMode,      // access mode that the engine does not translate
+  kUnmapped,  // translated, but the bus refused (Bus::last_fault says why)
+};
+const char* key_fault_name(KeyFault f);
+
+// The outcome of a check; on success it can be used for copies inside the range that was checked, during this call only.
+struct KeyView {
+  const Mkey* mkey = nullptr;  // nullptr with kNone: the reserved lkey (bus addresses)
+  KeyFault fault = KeyFault::kNone;
+  bool ok() const { return fault == KeyFault::kNone; }
+};
+
+// Checks [va, va + len) of `key` for a work request or a request packet of this QP. `len` is in bytes, sums in 64 bits, the range
+// is compared by subtraction (va + len may wrap).
+KeyView check_key(const Objects& objects, const Qp& qp, std::uint32_t key, std::uint64_t va, std::uint64_t len, KeyAccess need);
+
+// Bus address of `va` and how many bytes from there lie in one piece (at most `len`). 0 bytes: not translated.
+pci::DmaAddr translate(const KeyView& view, std::uint64_t va, std::size_t len, std::size_t* piece);
+
+// Copies out of / into the memory behind a checked key. False: the bus refused. With `last_byte_last` the final bytes (at most 64)
+// become visible after everything else.
+bool read_memory(pci::Bus& bus, const KeyView& view, std::uint64_t va, void* dst, std::size_t len);
+bool write_memory(pci::Bus& bus, const KeyView& view, std::uint64_t va, const void* src, std::size_t len, bool last_byte_last);
+
+// The reason for people: key, PD, byte range, what was wrong (cases A7, A8, A14).
+void report_key_fault(pci::Bus& bus, const Qp& qp, const char* what, std::uint32_t key, std::uint64_t va, std::uint64_t len, KeyAccess need,
+                      const KeyView& view);
+
+}  // namespace uhca::hca

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: MIT
+#include "device/hca/rc_packet.h"
+
+#include "base/log.h"
+#include "base/trace.h"
+
+namespace uhca::hca {
+
+std::byte* begin_packet(Lane& lane, const Qp& qp, wire::Packet& p, wire::Op op, std::uint32_t psn, std::size_t payload) {
+  p.net = qp.path;
+  p.net.identification = static_cast<std::uint16_t>(psn);
+  p.bth.opcode = wire::make_opcode(wire::Service::kRC, op);
+  p.bth.dest_qp = qp.remote_qpn;
+  p.bth.psn = psn & wire::kPsnMask;
+  p.bth.pkey = 0xffff;  // the one entry of a RoCE port's table
+  p.bth.pad_count = static_cast<std::uint8_t>(-payload & 3);
+  p.payload = std::span<const std::byte>(lane.tx_frame.data(), payload);  // only its size counts
+  return lane.tx_frame.data() + wire::emit_headers(p, lane.tx_frame);
+}
+
+Tx finish_packet(Lane& lane, const Qp& qp, const wire::Packet& p) {
+  std::size_t size = wire::seal(p, lane.tx_frame);
+  wire::Frame frame(lane.tx_frame.data(), size);
+  wire::Send sent = lane.port.send(frame);
+  if (sent == wire::Send::kBusy) {
+    ++lane.counters.tx_busy;
+    return Tx::kBusy;
+  }
+  ++lane.counters.tx_frames;
+  if (trace::on()) {
+    trace::Event("frame", "tx")
+        .str("opcode", wire::info(p.bth.opcode).name)
+        .hex("qpn", qp.qpn)
+        .hex("dest_qpn", p.bth.dest_qp)
+        .unum("psn", p.bth.psn)
+        .unum("len", p.payload.size())
+        .flag("ack_req", p.bth.ack_req)
+        .flag("unreachable", sent == wire::Send::kUnreachable);
+  }
+  if (trace::capturing()) trace::capture(frame);
+  if (sent == wire::Send::kUnreachable) {
+    static_cast<void>(refuse(EHOSTUNREACH, "QP {:#x}: packet PSN {} to QPN {:#x}: the port knows no way to its address", qp.qpn, p.bth.psn,
+                             p.bth.dest_qp));
+  }
+  return Tx::kSent;
+}
+
+}  // namespace uhca::hca

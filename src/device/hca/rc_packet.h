@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: MIT
+// Building and sending one RC packet in the lane's frame buffer.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "device/hca/lane.h"
+#include "wire/roce/roce.h"
+
+namespace uhca::hca {
+
+enum class Tx : std::uint8_t {
+  kSent,   // or lost on the way: the protocol copes
+  kBusy,   // the port has no room: try again at the next drive
+  kFault,  // the payload could not be read
+};
+
+// Fills net header and BTH (destination QP, P_Key, PSN) of `p`, emits its headers and returns where `payload` bytes of data go.
+// The extension headers that the opcode has must have been set before.
+std::byte* begin_packet(Lane& lane, const Qp& qp, wire::Packet& p, wire::Op op, std::uint32_t psn, std::size_t payload);
+// Padding, ICRC, capture, send.
+Tx finish_packet(Lane& lane, const Qp& qp, const wire::Packet& p);
+
+}  // namespace uhca::hca

@@ -1,0 +1,354 @@
+// SPDX-License-Identifier: MIT
+#include "device/hca/rc_requester.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/log.h"
+#include "base/trace.h"
+#include "device/hca/cqe_writer.h"
+#include "device/hca/eqe_writer.h"
+#include "device/hca/mkey_access.h"
+#include "device/hca/qp_error.h"
+#include "device/hca/rc_packet.h"
+#include "device/hca/wqe_fetch.h"
+
+namespace uhca::hca {
+namespace {
+
+using prm::WqeOpcode;
+using wire::Op;
+using wire::psn_add;
+using wire::psn_diff;
+
+// Timeouts shorter than this cannot be kept by software that shares its processors (hardware has a floor as well).
+constexpr Nanos kMinAckTimeout = 2'000'000;
+
+WqeOpcode opcode_of(const SendMessage& m) {
+  return static_cast<WqeOpcode>(m.opcode);
+}
+
+bool is_write(WqeOpcode o) {
+  return o == WqeOpcode::RDMA_WRITE || o == WqeOpcode::RDMA_WRITE_IMM;
+}
+
+// Whether all PSNs that are out, and `more`, still can be told apart (IBTA 9.7.2: half of the PSN space).
+bool psn_room(const Requester& r, std::uint32_t more) {
+  return ((r.next_psn - r.una_psn) & wire::kPsnMask) + more < 0x800000;
+}
+
+// Running number of the oldest request packet that may not have arrived.
+std::uint32_t oldest_seq(Requester& r) {
+  if (r.done == r.fetched) return r.next_seq;
+  SendMessage& m = message_at(r, r.done);
+  if (m.error || is_read_or_atomic(m)) return m.first_seq;
+  std::int32_t acked = psn_diff(r.una_psn, m.first_psn);
+  return m.first_seq + static_cast<std::uint32_t>(std::clamp<std::int32_t>(acked, 0, static_cast<std::int32_t>(m.packets)));
+}
+
+// Every data segment of the WQE must be usable before its first packet leaves.
+bool check_segments(Lane& lane, const Qp& qp, const SendWqe& w, KeyAccess need) {
+  for (unsigned i = 0; i < w.nsegs; ++i) {
+    const DataSeg& s = w.segs[i];
+    if (s.inline_at != 0) continue;
+    KeyView v = check_key(lane.objects, qp, s.lkey, s.addr, s.len, need);
+    if (v.ok()) continue;
+    report_key_fault(lane.bus, qp, "send WQE", s.lkey, s.addr, s.len, need, v);
+    return false;
+  }
+  return true;
+}
+
+WcError check_wqe(Lane& lane, const Qp& qp, const SendWqe& w) {
+  auto op = static_cast<WqeOpcode>(w.opcode);
+  std::uint64_t limit = std::uint64_t{1} << (qp.log_msg_max == 0 ? 30 : qp.log_msg_max);
+  if (w.length > limit && (op == WqeOpcode::RDMA_READ || check_segments(lane, qp, w, KeyAccess::kLocalRead))) {
+    static_cast<void>(refuse(EMSGSIZE, "QP {:#x}: message of {} bytes, at most {} (qpc.log_msg_max)", qp.qpn, w.length, limit));
+    return kLocalLength;
+  }
+  switch (op) {
+    case WqeOpcode::RDMA_READ:
+      for (unsigned i = 0; i < w.nsegs; ++i) {
+        if (w.segs[i].inline_at != 0) return kLocalQpOp;
+      }
+      return check_segments(lane, qp, w, KeyAccess::kLocalWrite) ? WcError{} : kLocalProtScatter;
+    case WqeOpcode::ATOMIC_CS:
+    case WqeOpcode::ATOMIC_FA:
+      if (w.length != 8 || w.nsegs != 1 || w.segs[0].inline_at != 0) {
+        static_cast<void>(
+            refuse(EINVAL, "QP {:#x}: atomic WQE with {} bytes in {} segments, must be 8 bytes in one", qp.qpn, w.length, w.nsegs));
+        return kLocalQpOp;
+      }
+      return check_segments(lane, qp, w, KeyAccess::kLocalWrite) ? WcError{} : kLocalProtScatter;
+    default: return check_segments(lane, qp, w, KeyAccess::kLocalRead) ? WcError{} : kLocalProtSend;
+  }
+}
+
+void trace_wqe(const Qp& qp, const SendWqe& w, const SendMessage& m) {
+  trace::Event e("wqe", "SEND_QUEUE");
+  e.hex("qpn", qp.qpn)
+      .num("wqe", m.wqe)
+      .hex("opcode", m.opcode)
+      .unum("len", w.length)
+      .num("segs", w.nsegs)
+      .unum("psn", m.first_psn)
+      .unum("psns", m.psns);
+  if (w.nsegs > 0 && w.segs[0].inline_at == 0) e.hex("mkey", w.segs[0].lkey).hex("addr", w.segs[0].addr);
+  if (m.error) e.hex("syndrome", m.error.syndrome);
+}
+
+// Stage fetch: the next WQE becomes a message with PSNs. False: it has to wait for PSN space.
+bool begin_message(Lane& lane, Qp& qp) {
+  Requester& r = qp.transport->req;
+  SendWqe& w = lane.tx_wqe;
+  const char* why = nullptr;
+  WqeFault fault = fetch_send_wqe(lane.bus, qp, r.fetched, static_cast<std::uint16_t>(r.posted - r.fetched), w, &why);
+  SendMessage m;
+  m.wqe = r.fetched;
+  m.opcode = w.opcode;
+  m.fm_ce_se = w.fm_ce_se;
+  m.bbs = w.bbs;
+  m.psns = m.packets = 0;
+  if (fault != WqeFault::kNone) {
+    static_cast<void>(refuse(EINVAL, "QP {:#x}: send WQE {} (opcode {:#x}): {}", qp.qpn, m.wqe, m.opcode, why));
+    m.error = kLocalQpOp;
+  } else {
+    m.error = check_wqe(lane, qp, w);
+  }
+  if (!m.error && opcode_of(m) != WqeOpcode::NOP) {
+    m.length = static_cast<std::uint32_t>(w.length);
+    m.psns = std::max<std::uint32_t>(1, static_cast<std::uint32_t>((w.length + qp.mtu_bytes - 1) / qp.mtu_bytes));
+    m.packets = is_read_or_atomic(m) ? 1 : m.psns;
+    if (opcode_of(m) == WqeOpcode::ATOMIC_CS || opcode_of(m) == WqeOpcode::ATOMIC_FA) m.psns = 1;
+    if (!psn_room(r, m.psns)) {
+      w.valid = false;
+      return false;
+    }
+  }
+  m.first_psn = r.next_psn;
+  m.first_seq = r.next_seq;
+  r.next_psn = psn_add(r.next_psn, m.psns);
+  r.next_seq += m.packets;
+  if (m.error) {
+    r.fatal = true;
+    w.valid = false;
+  }
+  if (trace::on()) trace_wqe(qp, w, m);
+  message_at(r, r.fetched) = m;
+  r.fetched = static_cast<std::uint16_t>(r.fetched + m.bbs);
+  return true;
+}
+
+// The decoded WQE of a message whose sending goes on; nullptr when the program has changed it meanwhile.
+SendWqe* reload(Lane& lane, Qp& qp, const SendMessage& m) {
+  SendWqe& w = lane.tx_wqe;
+  if (w.valid && w.qpn == qp.qpn && w.index == m.wqe) return &w;
+  const char* why = "the WQE has changed since it was posted";
+  if (fetch_send_wqe(lane.bus, qp, m.wqe, m.bbs, w, &why) == WqeFault::kNone && w.opcode == m.opcode && w.length == m.length) return &w;
+  static_cast<void>(refuse(EINVAL, "QP {:#x}: send WQE {} cannot be sent again: {}", qp.qpn, m.wqe, why));
+  w.valid = false;
+  return nullptr;
+}
+
+// Bytes [off, off + len) of the message.
+bool gather(Lane& lane, const Qp& qp, const SendWqe& w, std::uint64_t off, std::byte* dst, std::size_t len) {
+  for (unsigned i = 0; i < w.nsegs && len > 0; ++i) {
+    const DataSeg& s = w.segs[i];
+    if (off >= s.len) {
+      off -= s.len;
+      continue;
+    }
+    std::size_t n = static_cast<std::size_t>(std::min<std::uint64_t>(len, s.len - off));
+    if (s.inline_at != 0) {
+      std::memcpy(dst, w.raw.data() + s.inline_at + off, n);
+    } else {
+      KeyView v = check_key(lane.objects, qp, s.lkey, s.addr + off, n, KeyAccess::kLocalRead);
+      if (v.ok() && !read_memory(lane.bus, v, s.addr + off, dst, n)) v.fault = KeyFault::kUnmapped;
+      if (!v.ok()) {
+        report_key_fault(lane.bus, qp, "gather", s.lkey, s.addr + off, n, KeyAccess::kLocalRead, v);
+        return false;
+      }
+    }
+    dst += n;
+    len -= n;
+    off = 0;
+  }
+  return len == 0;
+}
+
+Op data_opcode(WqeOpcode o, bool first, bool last) {
+  bool write = is_write(o);
+  if (!last) return first ? (write ? Op::kWriteFirst : Op::kSendFirst) : (write ? Op::kWriteMiddle : Op::kSendMiddle);
+  switch (o) {
+    case WqeOpcode::RDMA_WRITE: return first ? Op::kWriteOnly : Op::kWriteLast;
+    case WqeOpcode::RDMA_WRITE_IMM: return first ? Op::kWriteOnlyImm : Op::kWriteLastImm;
+    case WqeOpcode::SEND_IMM: return first ? Op::kSendOnlyImm : Op::kSendLastImm;
+    case WqeOpcode::SEND_INVAL: return first ? Op::kSendOnlyInv : Op::kSendLastInv;
+    default: return first ? Op::kSendOnly : Op::kSendLast;
+  }
+}
+
+// Stages build and send for packet r.packet of message `m`.
+Tx send_request(Lane& lane, Qp& qp, const SendMessage& m, const SendWqe& w, std::uint32_t* psn_end) {
+  Requester& r = qp.transport->req;
+  wire::Packet p;
+  WqeOpcode op = opcode_of(m);
+  p.reth = {w.raddr, w.rkey, m.length};
+  if (is_read_or_atomic(m)) {
+    std::uint32_t psn = psn_add(m.first_psn, m.got);
+    *psn_end = psn_add(m.first_psn, m.psns);
+    p.bth.ack_req = true;
+    if (op == WqeOpcode::RDMA_READ) {
+      // Asked for again after a loss: only what is missing (IBTA 9.7.5.2.4).
+      std::uint32_t have = m.got * qp.mtu_bytes;
+      p.reth.va += have;
+      p.reth.length -= have;
+      begin_packet(lane, qp, p, Op::kReadRequest, psn, 0);
+    } else {
+      p.atomic_eth = {w.raddr, w.rkey, w.swap_add, w.compare};
+      begin_packet(lane, qp, p, op == WqeOpcode::ATOMIC_CS ? Op::kCompareSwap : Op::kFetchAdd, psn, 0);
+    }
+    return finish_packet(lane, qp, p);
+  }
+  bool first = r.packet == 0;
+  bool last = r.packet + 1 == m.packets;
+  std::uint64_t off = std::uint64_t{r.packet} * qp.mtu_bytes;
+  std::size_t len = static_cast<std::size_t>(std::min<std::uint64_t>(qp.mtu_bytes, m.length - off));
+  std::uint32_t psn = psn_add(m.first_psn, r.packet);
+  *psn_end = psn_add(psn, 1);
+  p.bth.ack_req = last || (m.first_seq + r.packet) % kAckEvery == kAckEvery - 1;
+  p.bth.solicited = last && (m.fm_ce_se & prm::kWqeCtrlSolicited) != 0;
+  p.imm = w.imm;
+  p.ieth = w.imm;
+  std::byte* data = begin_packet(lane, qp, p, data_opcode(op, first, last), psn, len);
+  if (!gather(lane, qp, w, off, data, len)) return Tx::kFault;
+  return finish_packet(lane, qp, p);
+}
+
+bool fence_holds(const Requester& r, const SendMessage& m) {
+  // FENCE and the stronger orders wait for READs and atomics; the small fence is about local operations, which complete in order here.
+  return (m.fm_ce_se & prm::kWqeCtrlFence) != 0 && r.reads > 0;
+}
+
+void finish_drain(Lane& lane, Qp& qp) {
+  Requester& r = qp.transport->req;
+  if (r.done != r.fetched) return;
+  qp.state = QpState::kSqDrained;
+  qp_event(lane, EventType::kSqDrained, qp);
+}
+
+}  // namespace
+
+SendMessage& message_at(Requester& r, std::uint16_t wqe) {
+  return r.messages[wqe & (r.messages.size() - 1)];
+}
+
+bool is_read_or_atomic(const SendMessage& m) {
+  WqeOpcode o = opcode_of(m);
+  return o == WqeOpcode::RDMA_READ || o == WqeOpcode::ATOMIC_CS || o == WqeOpcode::ATOMIC_FA;
+}
+
+bool run_requester(Lane& lane, Qp& qp) {
+  Requester& r = qp.transport->req;
+  if (qp.state != QpState::kRts && qp.state != QpState::kSqDrain) return false;
+  if (r.messages.empty()) return false;
+  bool did = false;
+  while (!r.rnr_wait) {
+    if (r.cursor == r.fetched) {
+      if (r.fatal || r.fetched == r.posted || qp.state == QpState::kSqDrain) break;
+      if (!begin_message(lane, qp)) break;
+    }
+    SendMessage& m = message_at(r, r.cursor);
+    if (m.error) break;
+    if (r.packet == 0) {
+      if (fence_holds(r, m)) break;
+      if (is_read_or_atomic(m) && r.reads >= std::max(1u, qp.max_rd_atomic)) break;
+    }
+    if (r.packet < m.packets) {
+      if (static_cast<std::int32_t>(m.first_seq + r.packet - oldest_seq(r)) >= static_cast<std::int32_t>(kSendWindow)) break;
+      SendWqe* w = reload(lane, qp, m);
+      std::uint32_t psn_end = r.max_psn;
+      Tx tx = w == nullptr ? Tx::kFault : send_request(lane, qp, m, *w, &psn_end);
+      if (tx == Tx::kBusy) {
+        lane.schedule(qp);
+        break;
+      }
+      if (tx == Tx::kFault) {
+        m.error = w == nullptr ? kLocalQpOp : kLocalProtSend;
+        r.fatal = true;
+        break;
+      }
+      if (psn_diff(psn_end, r.max_psn) > 0) r.max_psn = psn_end;
+      if (is_read_or_atomic(m)) ++r.reads;
+      ++r.packet;
+    }
+    did = true;
+    if (r.packet == m.packets) {
+      r.cursor = static_cast<std::uint16_t>(r.cursor + m.bbs);
+      r.packet = 0;
+    }
+  }
+  if (did && qp.transport->deadline == kNever) restart_ack_timer(lane, qp);
+  return complete_messages(lane, qp) || did;
+}
+
+void go_back(Qp& qp) {
+  Requester& r = qp.transport->req;
+  r.cursor = r.done;
+  r.packet = 0;
+  r.reads = 0;
+  if (r.done == r.fetched) return;
+  const SendMessage& m = message_at(r, r.done);
+  if (m.error || is_read_or_atomic(m)) return;
+  r.packet =
+      static_cast<std::uint32_t>(std::clamp<std::int32_t>(psn_diff(r.una_psn, m.first_psn), 0, static_cast<std::int32_t>(m.packets)));
+}
+
+bool complete_messages(Lane& lane, Qp& qp) {
+  Requester& r = qp.transport->req;
+  bool did = false;
+  while (r.done != r.fetched) {
+    SendMessage& m = message_at(r, r.done);
+    if (m.error) {
+      fail_oldest_send(lane, qp, m.error);
+      return true;
+    }
+    if (m.psns == 0) {
+      if (r.done == r.cursor) break;  // a local operation that is still waiting its turn
+    } else if (is_read_or_atomic(m)) {
+      if (m.got < m.psns) break;
+      if (r.reads > 0) --r.reads;
+    } else if (psn_diff(r.una_psn, psn_add(m.first_psn, m.psns)) < 0) {
+      break;
+    }
+    if (r.cursor == r.done) {  // acknowledged while it was being sent again
+      r.cursor = static_cast<std::uint16_t>(r.cursor + m.bbs);
+      r.packet = 0;
+    }
+    if ((m.fm_ce_se & prm::kWqeCtrlCqUpdate) != 0) {
+      Cqe c;
+      c.wqe_opcode = m.opcode;
+      c.wqe_counter = m.wqe;
+      c.byte_cnt = m.length;
+      write_cqe(lane, qp.send_cq, qp, c);
+    }
+    r.done = static_cast<std::uint16_t>(r.done + m.bbs);
+    did = true;
+  }
+  if (qp.state == QpState::kSqDrain) finish_drain(lane, qp);
+  return did;
+}
+
+void restart_ack_timer(Lane& lane, Qp& qp) {
+  Requester& r = qp.transport->req;
+  if (r.rnr_wait) return;
+  if (qp.ack_timeout == 0 || psn_diff(r.max_psn, r.una_psn) <= 0) {
+    lane.timers.stop(qp);
+    return;
+  }
+  // IBTA 9.7.6.1.3: expires between one and four times 4.096 us * 2^timeout.
+  Nanos t = std::max<Nanos>(Nanos{2} * (Nanos{4096} << std::min(qp.ack_timeout, 31u)), kMinAckTimeout);
+  lane.timers.start(qp, lane.now + t);
+}
+
+}  // namespace uhca::hca

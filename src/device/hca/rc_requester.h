@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: MIT
+// The requester of an RC QP: WQEs become messages, messages become packets (IBTA vol. 1 9.7.2, 9.7.3). Stages: fetch, fence, window, build,
+// send.
+#pragma once
+
+#include "device/hca/lane.h"
+
+namespace uhca::hca {
+
+// Request packets in flight per QP: enough to fill a path on one host, few enough that rings do not overflow.
+inline constexpr std::uint32_t kSendWindow = 128;
+// An acknowledge is asked for at the end of every message and at least this often.
+inline constexpr std::uint32_t kAckEvery = 32;
+
+SendMessage& message_at(Requester& r, std::uint16_t wqe);
+bool is_read_or_atomic(const SendMessage& m);
+
+// Sends what may be sent now. True: something went out or completed. Reschedules the QP when the port was busy.
+bool run_requester(Lane& lane, Qp& qp);
+
+// Back to the oldest unacknowledged PSN: everything from there is sent again.
+void go_back(Qp& qp);
+// Completes messages from the oldest on, as far as they are done; reports a failed one when it is the oldest.
+bool complete_messages(Lane& lane, Qp& qp);
+// (Re)starts the acknowledge timer when something is outstanding, else stops it.
+void restart_ack_timer(Lane& lane, Qp& qp);
+
+}  // namespace uhca::hca

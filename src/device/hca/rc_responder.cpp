@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: MIT
+#include "device/hca/rc_responder.h"
+
+#include <algorithm>
+#include <array>
+
+#include "base/log.h"
+#include "base/trace.h"
+#include "base/types.h"
+#include "device/hca/cqe_writer.h"
+#include "device/hca/eqe_writer.h"
+#include "device/hca/mkey_access.h"
+#include "device/hca/qp_error.h"
+#include "device/hca/rc_answer.h"
+#include "device/hca/recv_queue.h"
+
+namespace uhca::hca {
+namespace {
+
+using wire::has;
+using wire::NakCode;
+using wire::Prop;
+using wire::psn_add;
+using wire::psn_diff;
+
+constexpr std::uint32_t kMaxRdma = 1u << 31;  // IBTA 9.4.3: longest RDMA
+
+struct Inbound {
+  Lane& lane;
+  Qp& qp;
+  const wire::Packet& p;
+  Prop props;
+  Responder& r;
+  std::size_t len() const { return p.payload.size(); }
+  bool is(Prop x) const { return has(props, x); }
+  // Takes a receive WQE with this packet: SEND at its begin, WRITE with immediate at its end.
+  bool needs_wqe() const { return is(Prop::kSend) ? is(Prop::kFirst) : is(Prop::kWrite) && is(Prop::kImm); }
+};
+
+enum class Stage : std::uint8_t { kPsn, kOpSequence, kOpValid, kResources, kLength, kRkey, kExecute, kComplete, kAcknowledge, kDone };
+
+// ---- refusals
+
+void trace_refusal(const Inbound& in, const char* stage) {
+  if (trace::on()) {
+    trace::Event("state", "responder")
+        .hex("qpn", in.qp.qpn)
+        .str("stage", stage)
+        .str("opcode", wire::info(in.p.bth.opcode).name)
+        .unum("psn", in.p.bth.psn)
+        .unum("epsn", in.r.epsn);
+  }
+}
+
+// NAK, error completion of the held receive WQE or asynchronous event, error state (IBTA 9.9.3: affiliated errors of the responder).
+Stage refuse_request(Inbound& in, NakCode code, const WcError& recv_error, const char* stage) {
+  trace_refusal(in, stage);
+  if (code == NakCode::kInvalidRequest) count<Qc::resp_remote_invalid_request>(in.lane, in.qp);
+  if (code == NakCode::kRemoteAccess) count<Qc::resp_remote_access_errors>(in.lane, in.qp);
+  queue_nak(in.qp, wire::kAethNak | static_cast<std::uint8_t>(code), in.p.bth.psn);
+  if (in.r.wqe_held) {
+    fail_held_recv(in.lane, in.qp, recv_error);
+  } else {
+    qp_event(in.lane, code == NakCode::kRemoteAccess ? EventType::kWqAccess : EventType::kWqInvalidRequest, in.qp);
+  }
+  enter_error(in.lane, in.qp);
+  in.lane.schedule(in.qp);
+  return Stage::kDone;
+}
+
+Stage invalid_request(Inbound& in, const char* stage, const char* why) {
+  static_cast<void>(refuse(EINVAL, "QP {:#x}: request {} with PSN {} and {} bytes: {}: NAK invalid request", in.qp.qpn,
+                           wire::info(in.p.bth.opcode).name, in.p.bth.psn, in.len(), why));
+  return refuse_request(in, NakCode::kInvalidRequest, kRemoteInvalidRequest, stage);
+}
+
+Stage access_error(Inbound& in, const char* stage) {
+  return refuse_request(in, NakCode::kRemoteAccess, kRemoteAccess, stage);
+}
+
+// ---- stages
+
+// Packets that have been executed before (IBTA 9.7.5.1.4 and 9.7.5.1.3).
+void duplicate(Inbound& in) {
+  count<Qc::duplicate_request>(in.lane, in.qp);
+  trace_refusal(in, "duplicate");
+  if (in.is(Prop::kRead)) {
+    std::uint32_t n = std::max<std::uint32_t>(1, (in.p.reth.length + in.qp.mtu_bytes - 1) / in.qp.mtu_bytes);
+    bool known = in.p.reth.length <= kMaxRdma && in.qp.rre && psn_diff(psn_add(in.p.bth.psn, n), in.r.epsn) <= 0;
+    if (known && in.p.reth.length != 0) {
+      known = check_key(in.lane.objects, in.qp, in.p.reth.rkey, in.p.reth.va, in.p.reth.length, KeyAccess::kRemoteRead).ok();
+    }
+    if (known) queue_duplicate_read(in.qp, in.p, n);
+  } else if (in.is(Prop::kAtomic)) {
+    queue_duplicate_atomic(in.qp, in.p.bth.psn);
+  } else {
+    queue_ack(in.qp);
+  }
+  in.lane.schedule(in.qp);
+}
+
+Stage check_psn(Inbound& in) {
+  std::int32_t d = psn_diff(in.p.bth.psn, in.r.epsn);
+  if (d < 0) {
+    duplicate(in);
+    return Stage::kDone;
+  }
+  if (d > 0) {
+    count<Qc::out_of_sequence>(in.lane, in.qp);
+    trace_refusal(in, "psn");
+    // One NAK per gap, and none while an RNR NAK is out (IBTA 9.7.5.2.8).
+    if (in.r.held != Responder::Held::kNo) return Stage::kDone;
+    in.r.held = Responder::Held::kSequence;
+    queue_nak(in.qp, wire::kAethNak | static_cast<std::uint8_t>(NakCode::kPsnSequence), in.r.epsn);
+    in.lane.schedule(in.qp);
+    return Stage::kDone;
+  }
+  in.r.held = Responder::Held::kNo;
+  withdraw_nak(in.qp);
+  if (!in.r.comm_est) {
+    in.r.comm_est = true;
+    if (in.qp.state == QpState::kRtr) qp_event(in.lane, EventType::kCommEst, in.qp);
+  }
+  return Stage::kOpSequence;
+}
+
+Stage check_op_sequence(Inbound& in) {
+  using Message = Responder::Message;
+  Message m = in.r.message;
+  if (in.is(Prop::kSend) || in.is(Prop::kWrite)) {
+    if (in.is(Prop::kFirst)) {
+      if (m != Message::kNone) return invalid_request(in, "op_sequence", "begins a message inside of another one");
+    } else if (m != (in.is(Prop::kSend) ? Message::kSend : Message::kWrite)) {
+      return invalid_request(in, "op_sequence", "continues a message that has not begun");
+    }
+  } else if (m != Message::kNone) {
+    return invalid_request(in, "op_sequence", "READ or atomic inside of a message");
+  }
+  return Stage::kOpValid;
+}
+
+Stage check_op_valid(Inbound& in) {
+  // What the QP does not allow is an invalid request, not an access error: the key is not even looked at.
+  if (in.is(Prop::kRead) && !in.qp.rre) return invalid_request(in, "op_valid", "the QP does not allow remote reads");
+  if (in.is(Prop::kWrite) && !in.qp.rwe) return invalid_request(in, "op_valid", "the QP does not allow remote writes");
+  if (in.is(Prop::kAtomic)) {
+    if (!in.qp.rae) return invalid_request(in, "op_valid", "the QP does not allow remote atomics");
+    if (in.p.atomic_eth.va % 8 != 0) return invalid_request(in, "op_valid", "atomic at an address that is no multiple of 8");
+  }
+  return Stage::kResources;
+}
+
+Stage check_resources(Inbound& in) {
+  if (in.is(Prop::kRead) || in.is(Prop::kAtomic)) {
+    auto open = std::count_if(in.r.jobs.begin(), in.r.jobs.begin() + in.r.njobs, [](const ResponseJob& j) { return !j.repeat; });
+    if (open >= std::max<std::ptrdiff_t>(1, in.qp.max_dest_rd_atomic) || in.r.njobs == in.r.jobs.size()) {
+      return invalid_request(in, "resources", "more READs and atomics at a time than max_dest_rd_atomic");
+    }
+    return Stage::kLength;
+  }
+  if (!in.needs_wqe()) return Stage::kLength;
+  switch (take_recv_wqe(in.lane, in.qp)) {
+    case TakeWqe::kTaken: return Stage::kLength;
+    case TakeWqe::kUnreadable:
+      // The WQE is consumed by its error completion.
+      return refuse_request(in, NakCode::kRemoteOperational, kLocalProtScatter, "resources");
+    case TakeWqe::kNone: break;
+  }
+  count<Qc::out_of_buffer>(in.lane, in.qp);
+  trace_refusal(in, "rnr");
+  in.r.held = Responder::Held::kRnr;
+  queue_nak(in.qp, static_cast<std::uint8_t>(wire::kAethRnrNak | (in.qp.min_rnr_nak & 0x1f)), in.p.bth.psn);
+  in.lane.schedule(in.qp);
+  return Stage::kDone;
+}
+
+Stage check_length(Inbound& in) {
+  Responder& r = in.r;
+  std::size_t mtu = in.qp.mtu_bytes;
+  bool last = in.is(Prop::kLast), first = in.is(Prop::kFirst);
+  if (in.is(Prop::kRead)) {
+    return in.p.reth.length > kMaxRdma ? invalid_request(in, "length", "READ of more than 2^31 bytes") : Stage::kRkey;
+  }
+  if (in.is(Prop::kAtomic)) return Stage::kRkey;
+  if (!last && in.len() != mtu) return invalid_request(in, "length", "FIRST or MIDDLE packet that is not as long as the path MTU");
+  if (in.len() > mtu) return invalid_request(in, "length", "longer than the path MTU");
+  if (last && !first && in.len() == 0) return invalid_request(in, "length", "LAST packet without data");
+  if (first) r.received = 0;
+  if (in.is(Prop::kSend)) {
+    std::uint64_t total = r.received + in.len();
+    if (total > std::uint64_t{1} << (in.qp.log_msg_max == 0 ? 30 : in.qp.log_msg_max))
+      return invalid_request(in, "length", "message is too long");
+    if (total > r.recv_wqe.length) {
+      count<Qc::resp_local_length_error>(in.lane, in.qp);
+      static_cast<void>(refuse(EMSGSIZE, "QP {:#x}: message of {} bytes or more for receive WQE {} with room for {}", in.qp.qpn, total,
+                               r.recv_wqe.index, r.recv_wqe.length));
+      return refuse_request(in, NakCode::kInvalidRequest, kLocalLength, "length");
+    }
+    return Stage::kExecute;
+  }
+  if (first) {
+    r.write_va = in.p.reth.va;
+    r.write_rkey = in.p.reth.rkey;
+    r.write_length = in.p.reth.length;
+    if (r.write_length > kMaxRdma) return invalid_request(in, "length", "WRITE of more than 2^31 bytes");
+  }
+  std::uint64_t end = r.received + in.len();
+  if (last ? end != r.write_length : end >= r.write_length) {
+    return invalid_request(in, "length", "the packets do not add up to the RETH's DMA length");
+  }
+  return Stage::kRkey;
+}
+
+Stage check_rkey(Inbound& in) {
+  std::uint32_t key = in.r.write_rkey;
+  std::uint64_t va = in.r.write_va + in.r.received, len = in.len();
+  KeyAccess need = KeyAccess::kRemoteWrite;
+  if (in.is(Prop::kRead)) {
+    key = in.p.reth.rkey, va = in.p.reth.va, len = in.p.reth.length, need = KeyAccess::kRemoteRead;
+  } else if (in.is(Prop::kAtomic)) {
+    key = in.p.atomic_eth.rkey, va = in.p.atomic_eth.va, len = 8, need = KeyAccess::kRemoteAtomic;
+  } else if (in.is(Prop::kFirst)) {
+    len = in.r.write_length;  // the whole WRITE, before anything is written
+  }
+  if (len == 0) return Stage::kExecute;  // IBTA 9.4.3: no key check for zero bytes
+  KeyView v = check_key(in.lane.objects, in.qp, key, va, len, need);
+  if (v.ok()) return Stage::kExecute;
+  report_key_fault(in.lane.bus, in.qp, "request of the peer", key, va, len, need, v);
+  return access_error(in, "rkey");
+}
+
+Stage execute_send(Inbound& in) {
+  if (in.is(Prop::kIeth) && !invalidate_key(in.lane, in.qp, in.p.ieth)) return access_error(in, "rkey");
+  if (!scatter_recv(in.lane, in.qp, in.r.received, in.p.payload.data(), in.len(), in.is(Prop::kLast))) {
+    count<Qc::resp_local_protection>(in.lane, in.qp);
+    return refuse_request(in, NakCode::kRemoteOperational, kLocalProtScatter, "execute");
+  }
+  in.r.received += in.len();
+  in.r.message = Responder::Message::kSend;
+  return Stage::kComplete;
+}
+
+Stage execute_write(Inbound& in) {
+  if (in.is(Prop::kFirst)) count<Qc::rx_write_requests>(in.lane, in.qp);
+  std::uint64_t va = in.r.write_va + in.r.received;
+  if (in.len() > 0) {
+    KeyView v = check_key(in.lane.objects, in.qp, in.r.write_rkey, va, in.len(), KeyAccess::kRemoteWrite);
+    if (v.ok() && !write_memory(in.lane.bus, v, va, in.p.payload.data(), in.len(), in.is(Prop::kLast))) v.fault = KeyFault::kUnmapped;
+    if (!v.ok()) {
+      report_key_fault(in.lane.bus, in.qp, "WRITE of the peer", in.r.write_rkey, va, in.len(), KeyAccess::kRemoteWrite, v);
+      return access_error(in, "execute");
+    }
+  }
+  in.r.received += in.len();
+  in.r.message = Responder::Message::kWrite;
+  return Stage::kComplete;
+}
+
+Stage execute(Inbound& in) {
+  if (in.is(Prop::kSend)) return execute_send(in);
+  if (in.is(Prop::kWrite)) return execute_write(in);
+  if (in.is(Prop::kRead)) {
+    count<Qc::rx_read_requests>(in.lane, in.qp);
+    std::uint32_t n = std::max<std::uint32_t>(1, (in.p.reth.length + in.qp.mtu_bytes - 1) / in.qp.mtu_bytes);
+    in.r.msn = psn_add(in.r.msn, 1);
+    queue_read(in.qp, in.p, n);
+    in.r.epsn = psn_add(in.r.epsn, n);
+    in.lane.schedule(in.qp);
+    return Stage::kDone;
+  }
+  count<Qc::rx_atomic_requests>(in.lane, in.qp);
+  std::uint64_t found;
+  if (!execute_atomic(in.lane, in.qp, in.p, &found)) return access_error(in, "execute");
+  in.r.msn = psn_add(in.r.msn, 1);
+  queue_atomic(in.qp, in.p.bth.psn, found);
+  in.r.epsn = psn_add(in.r.epsn, 1);
+  in.lane.schedule(in.qp);
+  return Stage::kDone;
+}
+
+prm::CqeOpcode recv_opcode(const Inbound& in) {
+  if (in.is(Prop::kWrite)) return prm::CqeOpcode::RESP_WR_IMM;
+  if (in.is(Prop::kImm)) return prm::CqeOpcode::RESP_SEND_IMM;
+  return in.is(Prop::kIeth) ? prm::CqeOpcode::RESP_SEND_INV : prm::CqeOpcode::RESP_SEND;
+}
+
+Stage complete(Inbound& in) {
+  in.r.epsn = psn_add(in.r.epsn, 1);
+  if (!in.is(Prop::kLast)) return Stage::kAcknowledge;
+  in.r.message = Responder::Message::kNone;
+  in.r.msn = psn_add(in.r.msn, 1);
+  if (in.r.wqe_held) {
+    Cqe c;
+    c.opcode = recv_opcode(in);
+    c.byte_cnt = static_cast<std::uint32_t>(in.r.received);
+    c.imm = in.is(Prop::kIeth) ? in.p.ieth : in.p.imm;
+    c.solicited = in.p.bth.solicited;
+    complete_recv(in.lane, in.qp, c);
+  }
+  return Stage::kAcknowledge;
+}
+
+Stage acknowledge(Inbound& in) {
+  if (in.p.bth.ack_req) {
+    queue_ack(in.qp);
+    in.lane.schedule(in.qp);
+  }
+  return Stage::kDone;
+}
+
+// Indexed by Stage.
+constexpr std::array kStages{check_psn,  check_op_sequence, check_op_valid, check_resources, check_length,
+                             check_rkey, execute,           complete,       acknowledge};
+
+}  // namespace
+
+void respond(Lane& lane, Qp& qp, const wire::Packet& p) {
+  Inbound in{lane, qp, p, wire::info(p.bth.opcode).props, qp.transport->resp};
+  for (Stage s = Stage::kPsn; s != Stage::kDone;) s = kStages[static_cast<std::size_t>(s)](in);
+}
+
+}  // namespace uhca::hca
