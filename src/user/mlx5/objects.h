@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: MIT
+// The provider's private objects behind the Verbs objects that programs hold. Each begins with the seam's object (user/verbs/provider.h).
+#pragma once
+
+#include <infiniband/mlx5dv.h>
+#include <pthread.h>
+#include <rdma/mlx5-abi.h>
+#include <rdma/mlx5_user_ioctl_cmds.h>
+#include <sched.h>
+
+#include <atomic>
+#include <cstdint>
+#include <new>
+
+#include "uapi/hooks.h"
+#include "user/mlx5/cqe_parse.h"
+#include "user/mlx5/queue.h"
+#include "user/mlx5/wqe_build.h"
+#include "user/verbs/cmd.h"
+#include "user/verbs/provider.h"
+
+namespace uhca::mlx5 {
+
+// A queue's lock. Off (MLX5_SINGLE_THREADED, a thread domain, a single-threaded CQ) it costs one predictable branch.
+class SpinLock {
+ public:
+  void enable(bool on) { on_ = on; }
+  void lock() {
+    if (!on_) return;
+    for (unsigned spins = 0; held_.exchange(true, std::memory_order_acquire);) {
+      while (held_.load(std::memory_order_relaxed)) {
+        if (++spins % 256 == 0) {
+          sched_yield();
+        } else {
+#if defined(__x86_64__)
+          __builtin_ia32_pause();
+#endif
+        }
+      }
+    }
+  }
+  void unlock() {
+    if (on_) held_.store(false, std::memory_order_release);
+  }
+
+ private:
+  std::atomic<bool> held_{false};
+  bool on_ = true;
+};
+
+class SpinGuard {
+ public:
+  explicit SpinGuard(SpinLock& l) : l_(l) { l_.lock(); }
+  ~SpinGuard() { l_.unlock(); }
+  SpinGuard(const SpinGuard&) = delete;
+  SpinGuard& operator=(const SpinGuard&) = delete;
+
+ private:
+  SpinLock& l_;
+};
+
+class MutexGuard {
+ public:
+  explicit MutexGuard(pthread_mutex_t& m) : m_(m) { pthread_mutex_lock(&m_); }
+  ~MutexGuard() { pthread_mutex_unlock(&m_); }
+  MutexGuard(const MutexGuard&) = delete;
+  MutexGuard& operator=(const MutexGuard&) = delete;
+
+ private:
+  pthread_mutex_t& m_;
+};
+
+// One mapped UAR page and the doorbell register in it.
+struct Uar {
+  std::uint8_t* page = nullptr;
+  std::uint8_t* reg = nullptr;  // page + 0x800
+  std::uint32_t page_id = 0;
+  std::uint32_t handle = 0;
+  std::uint32_t length = 0;
+  std::uint32_t buf_size = 0;  // bytes between the two alternating halves of the register; 0: one place (NC pages)
+  std::uint64_t mmap_offset = 0;
+};
+
+struct Qp;
+struct Srq;
+struct DbrPage;
+
+inline constexpr unsigned kUidxShift = 12;
+inline constexpr unsigned kUidxTable = 1u << kUidxShift;
+
+// A fresh one is zeroed memory (made by _verbs_init_and_alloc_context), so every member must be right when all bits are 0.
+struct Context {
+  verbs_context_v65 vctx;
+  QueueLimits limits;
+  std::uint32_t bf_reg_size;
+  std::uint32_t cache_line_size;
+  std::uint32_t num_ports;
+  std::uint32_t num_dyn_bfregs;
+  std::uint32_t dump_fill_mkey;  // kInvalidLkey: none
+  std::uint8_t cmds_supp_uhw;
+  bool ece;
+  bool real_time_ts;
+  bool single_threaded;
+  bool devx;
+  enum ibv_atomic_cap atomic_cap;
+  std::uint8_t link_layer[2];
+  std::uint8_t port_flags[2];
+  mlx5_ib_query_device_resp caps;
+  Uar nc_uar;
+  void* hca_core_clock_page;
+  void* hca_core_clock;  // the timer's high word
+  const mlx5_ib_clock_info* clock_info;
+  pthread_mutex_t dbr_mutex;
+  DbrPage* dbr_pages;
+  pthread_mutex_t uidx_mutex;
+  std::atomic<std::atomic<Qp*>*> uidx_tables[kUidxTable];
+  std::uint32_t uidx_used[kUidxTable];
+  mlx5dv_ctx_allocators extern_alloc;
+  uhca_doorbell_hook_t doorbell_hook;
+  uhca_poll_hook_t poll_hook;
+};
+
+inline Context* to_ctx(ibv_context* c) {
+  return reinterpret_cast<Context*>(verbs_context_of(c));
+}
+inline ibv_context* to_ibv(Context* c) {
+  return &c->vctx.v.context;
+}
+
+// Queue memory: page aligned, zeroed, kept out of children after fork.
+struct Buf {
+  void* addr = nullptr;
+  std::size_t size = 0;
+  enum class Kind : std::uint8_t { kNone, kAnonymous, kParentDomain, kExtern } kind = Kind::kNone;
+  std::uint8_t* bytes() const { return static_cast<std::uint8_t*>(addr); }
+};
+
+struct Td {
+  ibv_td td;
+  std::atomic<int> refs{1};
+};
+
+// A protection domain, or a parent domain around one.
+struct Pd {
+  ibv_pd pd;
+  std::uint32_t pdn = 0;
+  std::atomic<int> refs{1};
+  Pd* protection = nullptr;  // parent domains only
+  Td* td = nullptr;
+  void* (*alloc)(ibv_pd*, void* pd_context, std::size_t size, std::size_t align, std::uint64_t type) = nullptr;
+  void (*free)(ibv_pd*, void* pd_context, void* ptr, std::uint64_t type) = nullptr;
+  void* pd_context = nullptr;
+};
+inline Pd* to_pd(ibv_pd* p) {
+  return reinterpret_cast<Pd*>(p);
+}
+
+struct Ah {
+  ibv_ah ah;
+  bool kernel_object = false;
+  alignas(16) std::uint8_t av[prm::wqe_av::kBytes];
+};
+inline Ah* to_ah(ibv_ah* a) {
+  return reinterpret_cast<Ah*>(a);
+}
+
+struct Srq {
+  verbs_srq v;
+  SpinLock lock;
+  Buf buf;
+  std::uint32_t* db = nullptr;
+  Pd* dbr_owner = nullptr;
+  std::uint64_t* wrid = nullptr;
+  std::uint32_t srqn = 0, wqe_shift = 0, max_gs = 0, max = 0;
+  std::uint32_t head = 0, tail = 0;
+  std::uint32_t counter = 0;  // WQEs ever posted
+  std::uint8_t* wqe(std::uint32_t i) const { return buf.bytes() + (std::size_t{i} << wqe_shift); }
+};
+inline Srq* to_srq(ibv_srq* s) {
+  return reinterpret_cast<Srq*>(s);
+}
+
+struct Cq {
+  verbs_cq v;
+  SpinLock lock;
+  Buf buf;
+  std::uint32_t* db = nullptr;
+  Pd* parent = nullptr;
+  std::uint32_t cqn = 0;
+  std::uint32_t ncqe = 0;
+  std::uint32_t cqe_shift = 6;
+  std::uint32_t cons_index = 0;
+  std::uint32_t arm_sn = 0;
+  bool dv_owned = false;
+  // The entry that start_poll/next_poll stands on.
+  CqeView cur;
+  Qp* cur_qp = nullptr;
+  std::uint8_t cur_umr_opcode = 0;
+  bool wallclock_from_cqe = false;
+  mlx5dv_clock_info clock;
+
+  // The last 64 bytes of entry n, where the CQE proper lies.
+  std::uint8_t* cqe64(std::uint32_t n) const { return buf.bytes() + ((std::size_t{n & (ncqe - 1)} + 1) << cqe_shift) - prm::cqe64::kBytes; }
+  bool sw_owned(std::uint32_t n) const { return cqe_owned_by_sw(__atomic_load_n(cqe64(n) + 63, __ATOMIC_ACQUIRE), n, ncqe); }
+};
+inline Cq* to_cq(ibv_cq* c) {
+  return reinterpret_cast<Cq*>(c);
+}
+inline Cq* to_cq(ibv_cq_ex* c) {
+  return reinterpret_cast<Cq*>(c);
+}
+
+// The work request that the ibv_wr_* calls are building.
+struct WrBuild {
+  std::uint32_t rollback_cur_post = 0;
+  std::uint8_t rollback_fence = 0;
+  std::uint8_t setters_left = 0;
+  bool open = false;
+  int err = 0;
+  std::uint32_t nreq = 0;
+  CtrlSeg ctrl;
+  std::uint8_t* ctrl_seg = nullptr;
+  std::uint8_t* datagram = nullptr;
+  WqeCursor cursor;
+};
+
+struct Qp {
+  verbs_qp v;
+  mlx5dv_qp_ex dv;
+  Context* ctx = nullptr;
+  Buf buf;
+  SqRing ring;
+  SpinLock sq_lock, rq_lock;
+  WorkQueue sq, rq;
+  std::uint32_t cur_post = 0;     // in basic blocks
+  std::uint32_t sq_overhead = 0;  // bytes before the data segments that a WQE has room for
+  std::uint32_t transport = 0;    // bytes of the datagram or XRC segment
+  std::uint32_t max_inline = 0;
+  std::uint8_t sq_signal_bits = 0;
+  std::uint8_t next_fence = 0;
+  bool atomics = false;
+  std::uint32_t* db = nullptr;
+  Uar* uar = nullptr;
+  std::uint32_t uar_offset = 0;
+  std::uint32_t uidx = 0;
+  std::uint32_t get_ece = 0, set_ece = 0;
+  std::uint8_t* last_ctrl = nullptr;
+  WrBuild wr;
+};
+inline Qp* to_qp(ibv_qp* q) {
+  return reinterpret_cast<Qp*>(q);
+}
+inline Qp* to_qp(ibv_qp_ex* q) {
+  return reinterpret_cast<Qp*>(q);
+}
+
+// ---- memory (buf.cpp)
+bool alloc_buf(Context* ctx, Pd* pd, std::size_t bytes, std::uint64_t resource_type, Buf* buf);  // false: errno set
+void free_buf(Context* ctx, Pd* pd, std::uint64_t resource_type, Buf* buf);
+// A doorbell record (8 bytes, zero) on a cache line of its own; nullptr with errno.
+std::uint32_t* alloc_dbr(Context* ctx, Pd* pd);
+void free_dbr(Context* ctx, Pd* pd, std::uint32_t* db);
+// The parent domain behind pd, or nullptr for an ordinary one.
+inline Pd* parent_domain(ibv_pd* pd) {
+  return pd && to_pd(pd)->protection ? to_pd(pd) : nullptr;
+}
+inline bool needs_lock(Context* ctx, ibv_pd* pd) {
+  Pd* parent = parent_domain(pd);
+  return !ctx->single_threaded && !(parent && parent->td);
+}
+
+// ---- user indices (uidx.cpp): what cqe64.srqn_uidx names
+int store_uidx(Context* ctx, Qp* qp);  // the index, or -1
+void clear_uidx(Context* ctx, std::uint32_t uidx);
+inline Qp* find_uidx(Context* ctx, std::uint32_t uidx) {
+  std::atomic<Qp*>* t = ctx->uidx_tables[(uidx >> kUidxShift) & (kUidxTable - 1)].load(std::memory_order_acquire);
+  return t ? t[uidx & (kUidxTable - 1)].load(std::memory_order_acquire) : nullptr;
+}
+
+// ---- the doorbell (doorbell.h)
+struct Doorbell {
+  std::uint8_t* reg = nullptr;
+  std::uint64_t value = 0;  // as stored
+};
+
+// ---- operations, by file
+void fill_memory_ops(verbs_context_ops* ops);  // memory.cpp: PD, MR, MW, parent and thread domains
+void fill_ah_ops(verbs_context_ops* ops);      // ah.cpp
+void fill_cq_ops(verbs_context_ops* ops);      // cq.cpp
+void fill_srq_ops(verbs_context_ops* ops);     // srq.cpp
+void fill_qp_ops(verbs_context_ops* ops);      // qp.cpp
+
+// cq.cpp
+ibv_cq_ex* create_cq(ibv_context* context, const ibv_cq_init_attr_ex* attr, const mlx5dv_cq_init_attr* dv, bool extended);
+int cq_poll(ibv_cq* cq, int n, ibv_wc* wc);
+int fill_cq_readers(Cq* cq, const ibv_cq_init_attr_ex* attr);
+// Removes the CQEs of a QP that is gone or reset and gives SRQ WQEs back. The caller holds the CQ's lock.
+void clean_cq_locked(Cq* cq, std::uint32_t uidx, Srq* srq);
+// srq.cpp
+void srq_free_wqe(Srq* srq, std::uint32_t index);
+int srq_post_recv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad_wr);
+// qp.cpp
+ibv_qp* create_qp(ibv_context* context, ibv_qp_init_attr_ex* attr, const mlx5dv_qp_init_attr* dv);
+// post.cpp
+int qp_post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad_wr);
+int qp_post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr);
+int qp_bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind);
+// wr.cpp: fills the builders for the QP's type; 0 or EOPNOTSUPP.
+int fill_wr_builders(Qp* qp, ibv_qp_type type, std::uint64_t ops);
+void set_wr_complete(Qp* qp, bool can_post);
+// clock.cpp
+int read_core_clock(Context* ctx, std::uint64_t* cycles);
+int read_clock_info(Context* ctx, mlx5dv_clock_info* info);
+
+template <class T>
+T* make() {
+  T* p = new (std::nothrow) T();
+  if (!p) errno = ENOMEM;
+  return p;
+}
+
+// nullptr with errno, for functions that answer a pointer.
+inline std::nullptr_t fail(Errno e) {
+  errno = e.value;
+  return nullptr;
+}
+inline int fail_int(Errno e) {
+  errno = e.value;
+  return e.value;
+}
+
+}  // namespace uhca::mlx5
