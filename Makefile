@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: MIT
+# The front door. `make run` and `make test` do all the set-up themselves on a fresh Debian 12 machine.
+BUILD ?= build
+
+.PHONY: help build deps run test test-long unit sanitizers clients format clean
+
+help:
+	@echo "make build       the command at $(BUILD)/bin/uhca, the libraries under $(BUILD)/lib/uhca"
+	@echo "make run         two unmodified ibv_rc_pingpong processes over uhca, then one message through all layers"
+	@echo "make test        every test (installs what is missing)"
+	@echo "make test-long   the long rigs as well"
+	@echo "make format      clang-format over the sources"
+
+deps:
+	@scripts/install-deps
+
+build: deps
+	@cmake --preset release -DCMAKE_EXPORT_COMPILE_COMMANDS=ON >/dev/null
+	@cmake --build --preset release
+
+run: build
+	@scripts/demo $(BUILD)
+
+test: build
+	@scripts/run-tests $(BUILD)
+
+test-long: build
+	@scripts/run-tests $(BUILD) long
+
+format:
+	@find src tests -name '*.cpp' -o -name '*.h' | xargs clang-format -i
+
+clean:
+	rm -rf build build-asan build-tsan build-debug build-clang

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: MIT
+// The uhca command.
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+#include "tool/commands.h"
+
+int main(int argc, char** argv) {
+  using namespace uhca::tool;
+
+  CLI::App app{"uhca: a ConnectX-class RDMA NIC and its whole software stack in user space.\n"
+               "Programs started by it find mlx5_0; no hardware, no kernel module, no root."};
+  app.require_subcommand(1);
+  app.set_version_flag("--version", "uhca " UHCA_VERSION);
+
+  LaunchOptions launch;
+  auto add_launch_options = [](CLI::App* sub, LaunchOptions& o) {
+    sub->add_flag("--rdma-core", o.system_rdma_core, "Keep the system's own libibverbs and libmlx5 on top of uhca's kernel and device");
+    sub->add_option("--netdev", o.netdev, "Interface whose MAC, addresses and MTU the port takes (default: the first that is up, else lo)");
+    sub->add_option("--log", o.log, "Log warnings and the reasons of refusals to FILE, or 'stderr'")->type_name("FILE");
+    sub->add_option("--log-level", o.log_level, "error, warn, info or debug")->check(CLI::IsMember({"error", "warn", "info", "debug"}));
+    sub->add_option("PROGRAM", o.program, "Program and its arguments (after --)")->required();
+    sub->positionals_at_end();
+    sub->prefix_command(false);
+  };
+
+  CLI::App* run = app.add_subcommand("run", "Run PROGRAM with uhca underneath");
+  add_launch_options(run, launch);
+
+  std::string netdev;
+  CLI::App* devs = app.add_subcommand("devices", "List the devices that a program sees here");
+  devs->add_option("--netdev", netdev, "Interface behind the port");
+
+  std::string program;
+  CLI::App* doc = app.add_subcommand("doctor", "Say what on this machine helps or hinders");
+  doc->add_option("PROGRAM", program, "Also check whether this program can be run");
+
+  TraceOptions tr;
+  CLI::App* trc = app.add_subcommand("trace", "Run PROGRAM and show the life of its work requests through every layer");
+  add_launch_options(trc, tr.launch);
+  trc->add_flag("--json", tr.json, "One JSON object a line instead of text");
+  trc->add_option("--only", tr.only, "Follow one request, e.g. ibv_post_send#1 (the first call of that name)")->type_name("CALL#N");
+  trc->add_option("--layers", tr.layers, "Show only these layers: api,syscall,cmd,wqe,doorbell,frame,state,cqe,eqe,irq,wake,refuse");
+  trc->add_option("--pcap", tr.launch.pcap, "Also capture every frame into FILE, for Wireshark")->type_name("FILE");
+  trc->add_option("-o,--output", tr.output, "Write the trace to FILE (default: standard error)")->type_name("FILE");
+
+  CLI11_PARSE(app, argc, argv);
+
+  if (run->parsed()) return run_program(launch);
+  if (devs->parsed()) return devices(netdev);
+  if (doc->parsed()) return doctor(program);
+  return trace(tr);
+}
