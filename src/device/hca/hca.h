@@ -90,6 +90,8 @@ class Hca final : public pci::Engine {
   DataPath& data_path() { return *data_path_; }
   // 8-byte atomics answer in host order (atomic_caps.atomic_req_8B_endianness_mode); else big-endian.
   bool atomics_in_host_order() const;
+  // Erases every object that the engine knows, after it has forgotten them (DataPath::reset).
+  void clear_objects();
 
  private:
   std::uint32_t read_register(std::uint64_t offset);

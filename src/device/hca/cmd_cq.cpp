@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: MIT
+// Completion queues.
+#include <cstring>
+
+#include "device/hca/cmd_handlers.h"
+#include "device/hca/data_path.h"
+#include "prm/cqe.h"
+
+namespace uhca::hca::cmd {
+namespace {
+
+constexpr unsigned kCqErrorState = 0xa;  // cqc.status: write or overrun error
+enum ModifyOp : std::uint16_t { kModerate = 0, kResize = 1 };
+// modify_cq_in.modify_field_select_resize_field_select (Linux cq.h: MLX5_CQ_MODIFY_*; mlx5_ib cq.c: MLX5_MODIFY_CQ_MASK_*).
+constexpr std::uint32_t kPeriod = 1 << 0, kCount = 1 << 1, kOverrun = 1 << 2;
+constexpr std::uint32_t kLogSize = 1 << 0, kPageOffset = 1 << 1, kPageSize = 1 << 2;
+
+Status buffer_of(Command& c, const void* cqc, std::span<const std::uint8_t> pas, unsigned cqe_size, QueueBuffer& out, unsigned& log_size) {
+  log_size = prm::get<prm::cqc::log_cq_size>(cqc);
+  if (log_size > kLogMaxCqSize) return c.refuse(Status::BAD_PARAM, "2^{} entries", log_size);
+  return take_queue_buffer(c, pas, prm::get<prm::cqc::log_page_size>(cqc) + 12, prm::get<prm::cqc::page_offset>(cqc),
+                           std::uint64_t{cqe_size} << log_size, out);
+}
+
+Status moderate(Command& c, Cq& cq) {
+  const std::uint8_t* cqc = c.at<prm::modify_cq_in::cq_context>();
+  std::uint32_t select = c.get<prm::modify_cq_in::modify_field_select_resize_field_select>();
+  if (select & ~(kPeriod | kCount | kOverrun)) return c.refuse(Status::BAD_PARAM, "field select {:#x}", select);
+  if (select & kPeriod) {
+    cq.period = prm::get<prm::cqc::cq_period>(cqc);
+    prm::set<prm::cqc::cq_period>(cq.cqc.data(), cq.period);
+  }
+  if (select & kCount) {
+    cq.max_count = prm::get<prm::cqc::cq_max_count>(cqc);
+    prm::set<prm::cqc::cq_max_count>(cq.cqc.data(), cq.max_count);
+  }
+  if (select & kOverrun) {
+    cq.overrun_ignore = prm::get<prm::cqc::oi>(cqc);
+    prm::set<prm::cqc::oi>(cq.cqc.data(), cq.overrun_ignore);
+  }
+  return Status::OK;
+}
+
+// The last CQE in the old buffer says so; later ones go to the new buffer under continuing indexes (mlx5_ib cq.c: copy_resize_cqes).
+Status resize(Command& c, Cq& cq) {
+  const std::uint8_t* cqc = c.at<prm::modify_cq_in::cq_context>();
+  std::uint32_t select = c.get<prm::modify_cq_in::modify_field_select_resize_field_select>();
+  if (!(select & kLogSize) || (select & ~(kLogSize | kPageOffset | kPageSize)))
+    return c.refuse(Status::BAD_PARAM, "resize field select {:#x}", select);
+  if (cq.error) return c.refuse(Status::BAD_RES_STATE, "CQ {:#x} is in error", cq.cqn);
+  QueueBuffer buf;
+  unsigned log_size;
+  Status s = buffer_of(c, cqc, c.tail(prm::modify_cq_in::kBytes), cq.cqe_size, buf, log_size);
+  if (s != Status::OK) return s;
+  std::uint8_t cqe[prm::cqe64::kBytes]{};
+  std::uint32_t slot = cq.pi & ((1u << cq.log_size) - 1);
+  prm::set<prm::cqe64::opcode>(cqe, static_cast<std::uint8_t>(prm::CqeOpcode::RESIZE_CQ));
+  prm::set<prm::cqe64::owner>(cqe, cq.pi >> cq.log_size & 1);
+  pci::DmaAddr at = cq.buf.at(std::uint64_t{slot} * cq.cqe_size + (cq.cqe_size - prm::cqe64::kBytes));
+  if (!c.hca.bus().dma_write_last_byte_last(at, cqe, sizeof cqe))
+    return c.refuse(Status::INT_ERR, "CQ {:#x}: buffer at {:#x}: {}", cq.cqn, at, c.hca.bus().last_fault());
+  ++cq.pi;
+  cq.buf = std::move(buf);
+  cq.log_size = log_size;
+  prm::set<prm::cqc::log_cq_size>(cq.cqc.data(), log_size);
+  prm::set<prm::cqc::log_page_size>(cq.cqc.data(), cq.buf.log_page - 12);
+  prm::set<prm::cqc::page_offset>(cq.cqc.data(), prm::get<prm::cqc::page_offset>(cqc));
+  return Status::OK;
+}
+
+}  // namespace
+
+Status create_cq(Command& c) {
+  const std::uint8_t* cqc = c.at<prm::create_cq_in::cq_context>();
+  auto cq = std::make_unique<Cq>();
+  unsigned size_code = prm::get<prm::cqc::cqe_sz>(cqc);
+  if (size_code > 1) return c.refuse(Status::BAD_PARAM, "cqe_sz {}", size_code);
+  cq->cqe_size = size_code == 0 ? 64 : 128;
+  cq->uar = prm::get<prm::cqc::uar_page>(cqc);
+  cq->eqn = prm::get<prm::cqc::c_eqn_or_apu_element>(cqc);
+  cq->dbr = prm::get<prm::cqc::dbr_addr>(cqc);
+  cq->overrun_ignore = prm::get<prm::cqc::oi>(cqc);
+  cq->period = prm::get<prm::cqc::cq_period>(cqc);
+  cq->max_count = prm::get<prm::cqc::cq_max_count>(cqc);
+  cq->arm_sn = 4;
+  if (prm::get<prm::cqc::cqe_comp_en>(cqc)) return c.refuse(Status::BAD_PARAM, "CQE compression is not offered");
+  if (prm::get<prm::cqc::apu_cq>(cqc)) return c.refuse(Status::BAD_PARAM, "APU CQs are not offered");
+  if (c.get<prm::create_cq_in::cq_umem_valid>() || prm::get<prm::cqc::dbr_umem_valid>(cqc))
+    return c.refuse(Status::BAD_PARAM, "umem objects are not offered");
+  Eq* eq = c.objects().eq(cq->eqn);
+  if (eq == nullptr) return c.no_such("EQ", cq->eqn);
+  if (!c.st.uars.exists(cq->uar)) return c.no_such("UAR", cq->uar);
+  if (bad_dbr(cq->dbr)) return c.refuse(Status::BAD_PARAM, "doorbell record at {:#x}", cq->dbr);
+  Status s = buffer_of(c, cqc, c.tail(prm::create_cq_in::kBytes), cq->cqe_size, cq->buf, cq->log_size);
+  if (s != Status::OK) return s;
+  auto n = c.st.cqns.take();
+  if (!n) return c.exhausted("CQ");
+  cq->cqn = *n;
+  std::memcpy(cq->cqc.data(), cqc, cq->cqc.size());
+  ++eq->users;
+  c.st.uars.hold(cq->uar);
+  c.objects().cqs.emplace(*n, std::move(cq));
+  c.set<prm::create_cq_out::cqn>(*n);
+  return Status::OK;
+}
+
+Status query_cq(Command& c) {
+  std::uint32_t n = c.get<prm::query_cq_in::cqn>();
+  Cq* cq = c.objects().cq(n);
+  if (cq == nullptr) return c.no_such("CQ", n);
+  void* cqc = c.out_at<prm::query_cq_out::cq_context>();
+  std::memcpy(cqc, cq->cqc.data(), cq->cqc.size());
+  if (cq->error) prm::set<prm::cqc::status>(cqc, kCqErrorState);
+  prm::set<prm::cqc::st>(cqc, cq->arm == Cq::Arm::kNone ? 0xa : cq->arm == Cq::Arm::kAny ? 0x9 : 0x6);  // fired, armed, solicited armed
+  prm::set<prm::cqc::consumer_counter>(cqc, cq->ci);
+  prm::set<prm::cqc::producer_counter>(cqc, cq->pi);
+  put_pages(c, prm::query_cq_out::kBytes, cq->buf);
+  return Status::OK;
+}
+
+Status modify_cq(Command& c) {
+  std::uint32_t n = c.get<prm::modify_cq_in::cqn>();
+  Cq* cq = c.objects().cq(n);
+  if (cq == nullptr) return c.no_such("CQ", n);
+  switch (c.op_mod()) {
+    case kModerate: return moderate(c, *cq);
+    case kResize: return resize(c, *cq);
+    default: return c.refuse(Status::BAD_PARAM, "op_mod {}", c.op_mod());
+  }
+}
+
+Status destroy_cq(Command& c) {
+  std::uint32_t n = c.get<prm::destroy_cq_in::cqn>();
+  Cq* cq = c.objects().cq(n);
+  if (cq == nullptr) return c.no_such("CQ", n);
+  if (cq->users != 0) return c.in_use("CQ", n, cq->users);
+  c.hca.data_path().cq_destroyed(*cq);
+  if (Eq* eq = c.objects().eq(cq->eqn)) --eq->users;
+  c.st.uars.drop(cq->uar);
+  c.objects().cqs.erase(n);
+  c.st.cqns.give_back(n);
+  return Status::OK;
+}
+
+}  // namespace uhca::hca::cmd

@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: MIT
+// Flow steering: tables, groups, entries, roots, counters. Linux counterpart: drivers/net/ethernet/mellanox/mlx5/core/fs_cmd.c.
+#include <algorithm>
+#include <cstring>
+
+#include "device/hca/cmd_handlers.h"
+
+namespace uhca::hca::cmd {
+namespace {
+
+// set_flow_table_root_in, create_flow_table_in: table_type (Linux mlx5/fs.h: FS_FT_*): NIC receive only.
+constexpr std::uint32_t kNicReceive = 0;
+// flow_context.action (MLX5_FLOW_CONTEXT_ACTION_*).
+enum Action : std::uint32_t { kAllow = 1, kDrop = 2, kForward = 4, kCount = 8 };
+// dest_format_struct.destination_type (MLX5_IFC_FLOW_DESTINATION_TYPE_*).
+enum Destination : std::uint32_t { kToTable = 1, kToTir = 2 };
+// SET_FLOW_TABLE_ENTRY op_mod and modify_enable_mask (MLX5_SET_FTE_MODIFY_ENABLE_MASK_*).
+enum SetFte : std::uint16_t { kNewEntry = 0, kModifyEntry = 1 };
+enum ModifyMask : std::uint32_t { kModAction = 1, kModTag = 2, kModDestinations = 4, kModCounters = 8 };
+// MODIFY_FLOW_TABLE modify_field_select.
+constexpr std::uint32_t kModMissTable = 1;
+
+FlowTable* find_table(Command& c, std::uint32_t id) {
+  auto it = c.st.flow_tables.find(id);
+  return it == c.st.flow_tables.end() ? nullptr : &it->second;
+}
+
+Status check_type(Command& c, std::uint32_t type) {
+  return type == kNicReceive ? Status::OK : c.refuse(Status::BAD_PARAM, "flow table type {:#x} is not offered", type);
+}
+
+Status other_vport(Command& c) {
+  // other_vport and vport_number lie at the same place in all of them.
+  if (!c.get<prm::create_flow_table_in::other_vport>()) return Status::OK;
+  return c.refuse(Status::BAD_PARAM, "no vport {}", c.get<prm::create_flow_table_in::vport_number>());
+}
+
+// Users of whatever an entry points at: `d` more or fewer.
+void hold_targets(Command& c, const std::vector<std::uint8_t>& ctx, int d) {
+  auto add = [d](unsigned& users) { users = static_cast<unsigned>(static_cast<int>(users) + d); };
+  std::uint32_t dests = prm::get<prm::flow_context::destination_list_size>(ctx.data());
+  std::uint32_t counters = prm::get<prm::flow_context::flow_counter_list_size>(ctx.data());
+  const std::uint8_t* p = ctx.data() + prm::flow_context::kBytes;
+  for (std::uint32_t i = 0; i < dests + counters; ++i, p += prm::dest_format_struct::kBytes) {
+    if (i >= dests) {
+      if (auto it = c.st.flow_counters.find(prm::get<prm::flow_counter_list::flow_counter_id>(p)); it != c.st.flow_counters.end())
+        add(it->second);
+      continue;
+    }
+    std::uint32_t id = prm::get<prm::dest_format_struct::destination_id>(p);
+    if (prm::get<prm::dest_format_struct::destination_type>(p) == kToTable) {
+      if (FlowTable* t = find_table(c, id)) add(t->users);
+    } else if (auto it = c.st.tirs.find(id); it != c.st.tirs.end()) {
+      add(it->second.users);
+    }
+  }
+}
+
+// Checks action and destination lists of the entry in the input and copies the context.
+Status take_entry(Command& c, std::uint32_t table, std::vector<std::uint8_t>& out) {
+  const std::uint8_t* ctx = c.at<prm::set_fte_in::flow_context>();
+  std::uint32_t action = prm::get<prm::flow_context::action>(ctx);
+  std::uint32_t dests = prm::get<prm::flow_context::destination_list_size>(ctx);
+  std::uint32_t counters = prm::get<prm::flow_context::flow_counter_list_size>(ctx);
+  if (action & ~(kAllow | kDrop | kForward | kCount)) return c.refuse(Status::BAD_PARAM, "action {:#x} is not offered", action);
+  if (prm::get<prm::flow_context::extended_destination>(ctx)) return c.refuse(Status::BAD_PARAM, "extended destinations");
+  if (!(action & kForward)) dests = 0;
+  if (!(action & kCount)) counters = 0;
+  if ((action & kForward) && dests == 0) return c.refuse(Status::BAD_PARAM, "forward to nowhere");
+  if (dests > 1u << 6 || counters > 1) return c.refuse(Status::BAD_PARAM, "{} destinations, {} counters", dests, counters);
+  auto list = c.tail(prm::set_fte_in::kBytes);
+  std::size_t bytes = std::size_t{dests + counters} * prm::dest_format_struct::kBytes;
+  if (list.size() < bytes) return c.refuse(Status::BAD_INP_LEN, "{} destinations announced, {} bytes in the list", dests, list.size());
+  for (std::uint32_t i = 0; i < dests + counters; ++i) {
+    const std::uint8_t* p = list.data() + i * prm::dest_format_struct::kBytes;
+    if (i >= dests) {
+      std::uint32_t id = prm::get<prm::flow_counter_list::flow_counter_id>(p);
+      if (!c.st.flow_counters.contains(id)) return c.no_such("flow counter", id);
+      continue;
+    }
+    std::uint32_t type = prm::get<prm::dest_format_struct::destination_type>(p);
+    std::uint32_t id = prm::get<prm::dest_format_struct::destination_id>(p);
+    if (type == kToTable) {
+      FlowTable* to = find_table(c, id);
+      if (to == nullptr) return c.no_such("flow table", id);
+      // Levels only grow along a chain, so that packets cannot go round.
+      if (prm::get<prm::flow_table_context::level>(to->context.data()) <=
+          prm::get<prm::flow_table_context::level>(find_table(c, table)->context.data()))
+        return c.refuse(Status::BAD_PARAM, "flow table {:#x} is not on a higher level than {:#x}", id, table);
+    } else if (type == kToTir) {
+      if (!c.st.tirs.contains(id)) return c.no_such("TIR", id);
+    } else {
+      return c.refuse(Status::BAD_PARAM, "destination type {:#x} is not offered", type);
+    }
+  }
+  out.assign(ctx, ctx + prm::flow_context::kBytes);
+  prm::set<prm::flow_context::destination_list_size>(out.data(), dests);
+  prm::set<prm::flow_context::flow_counter_list_size>(out.data(), counters);
+  out.insert(out.end(), list.begin(), list.begin() + static_cast<std::ptrdiff_t>(bytes));
+  return Status::OK;
+}
+
+}  // namespace
+
+Status create_flow_table(Command& c) {
+  if (Status s = other_vport(c); s != Status::OK) return s;
+  std::uint32_t type = c.get<prm::create_flow_table_in::table_type>();
+  if (Status s = check_type(c, type); s != Status::OK) return s;
+  const std::uint8_t* ctx = c.at<prm::create_flow_table_in::flow_table_context>();
+  FlowTable t;
+  t.type = static_cast<std::uint8_t>(type);
+  std::memcpy(t.context.data(), ctx, t.context.size());
+  unsigned log_size = prm::get<prm::flow_table_context::log_size>(ctx);
+  if (log_size > 22) return c.refuse(Status::BAD_PARAM, "2^{} entries", log_size);
+  if (prm::get<prm::flow_table_context::sw_owner>(ctx)) return c.refuse(Status::BAD_PARAM, "software-owned tables are not offered");
+  if (prm::get<prm::flow_table_context::reformat_en>(ctx) || prm::get<prm::flow_table_context::decap_en>(ctx))
+    return c.refuse(Status::BAD_PARAM, "encapsulation is not offered");
+  if (prm::get<prm::flow_table_context::table_miss_action>(ctx) > 1)
+    return c.refuse(Status::BAD_PARAM, "miss action {}", prm::get<prm::flow_table_context::table_miss_action>(ctx));
+  std::uint32_t miss = t.miss_table();
+  if (miss != 0 && find_table(c, miss) == nullptr) return c.no_such("flow table", miss);
+  auto n = c.st.table_ids.take();
+  if (!n) return c.exhausted("flow table");
+  if (miss != 0) ++find_table(c, miss)->users;
+  c.st.flow_tables.emplace(*n, t);
+  c.set<prm::create_flow_table_out::table_id>(*n);
+  return Status::OK;
+}
+
+Status modify_flow_table(Command& c) {
+  std::uint32_t id = c.get<prm::modify_flow_table_in::table_id>();
+  FlowTable* t = find_table(c, id);
+  if (t == nullptr) return c.no_such("flow table", id);
+  std::uint32_t select = c.get<prm::modify_flow_table_in::modify_field_select>();
+  if (select != kModMissTable) return c.refuse(Status::BAD_PARAM, "field select {:#x}", select);
+  const std::uint8_t* ctx = c.at<prm::modify_flow_table_in::flow_table_context>();
+  FlowTable changed = *t;
+  prm::set<prm::flow_table_context::table_miss_action>(changed.context.data(), prm::get<prm::flow_table_context::table_miss_action>(ctx));
+  prm::set<prm::flow_table_context::table_miss_id>(changed.context.data(), prm::get<prm::flow_table_context::table_miss_id>(ctx));
+  std::uint32_t miss = changed.miss_table(), before = t->miss_table();
+  if (miss == id) return c.refuse(Status::BAD_PARAM, "flow table {:#x} misses to itself", id);
+  if (miss != 0 && find_table(c, miss) == nullptr) return c.no_such("flow table", miss);
+  if (miss != 0) ++find_table(c, miss)->users;
+  if (before != 0) --find_table(c, before)->users;
+  t->context = changed.context;
+  return Status::OK;
+}
+
+Status query_flow_table(Command& c) {
+  std::uint32_t id = c.get<prm::query_flow_table_in::table_id>();
+  FlowTable* t = find_table(c, id);
+  if (t == nullptr) return c.no_such("flow table", id);
+  std::memcpy(c.out_at<prm::query_flow_table_out::flow_table_context>(), t->context.data(), t->context.size());
+  return Status::OK;
+}
+
+// The root table may go: then there is no root, and packets meet no steering.
+Status destroy_flow_table(Command& c) {
+  std::uint32_t id = c.get<prm::destroy_flow_table_in::table_id>();
+  FlowTable* t = find_table(c, id);
+  if (t == nullptr) return c.no_such("flow table", id);
+  if (t->users != 0) return c.in_use("flow table", id, t->users);
+  if (std::uint32_t miss = t->miss_table(); miss != 0) --find_table(c, miss)->users;
+  std::erase_if(c.st.flow_roots, [id](auto& r) { return r.second == id; });
+  c.st.flow_tables.erase(id);
+  c.st.table_ids.give_back(id);
+  return Status::OK;
+}
+
+Status set_flow_table_root(Command& c) {
+  if (Status s = other_vport(c); s != Status::OK) return s;
+  std::uint32_t type = c.get<prm::set_flow_table_root_in::table_type>(), id = c.get<prm::set_flow_table_root_in::table_id>();
+  if (Status s = check_type(c, type); s != Status::OK) return s;
+  if (c.op_mod() == 1) {  // disconnect
+    c.st.flow_roots.erase(static_cast<std::uint8_t>(type));
+    return Status::OK;
+  }
+  FlowTable* t = find_table(c, id);
+  if (t == nullptr || t->type != type) return c.no_such("flow table", id);
+  c.st.flow_roots[static_cast<std::uint8_t>(type)] = id;
+  return Status::OK;
+}
+
+Status create_flow_group(Command& c) {
+  if (Status s = other_vport(c); s != Status::OK) return s;
+  FlowGroup g;
+  g.table = c.get<prm::create_flow_group_in::table_id>();
+  g.start = c.get<prm::create_flow_group_in::start_flow_index>();
+  g.end = c.get<prm::create_flow_group_in::end_flow_index>();
+  g.criteria = static_cast<std::uint8_t>(c.get<prm::create_flow_group_in::match_criteria_enable>());
+  FlowTable* t = find_table(c, g.table);
+  if (t == nullptr) return c.no_such("flow table", g.table);
+  std::uint32_t size = 1u << prm::get<prm::flow_table_context::log_size>(t->context.data());
+  if (g.start > g.end || g.end >= size) return c.refuse(Status::BAD_PARAM, "entries {}..{} of {}", g.start, g.end, size);
+  for (auto& [id, o] : c.st.flow_groups)
+    if (o.table == g.table && o.start <= g.end && g.start <= o.end)
+      return c.refuse(Status::BAD_PARAM, "entries {}..{} overlap those of group {:#x}", g.start, g.end, id);
+  auto n = c.st.group_ids.take();
+  if (!n) return c.exhausted("flow group");
+  std::memcpy(g.mask.data(), c.at<prm::create_flow_group_in::match_criteria>(), g.mask.size());
+  ++t->users;
+  c.st.flow_groups.emplace(*n, g);
+  c.set<prm::create_flow_group_out::group_id>(*n);
+  return Status::OK;
+}
+
+Status query_flow_group(Command& c) {
+  std::uint32_t id = c.get<prm::query_flow_group_in::group_id>();
+  auto it = c.st.flow_groups.find(id);
+  if (it == c.st.flow_groups.end() || it->second.table != c.get<prm::query_flow_group_in::table_id>()) return c.no_such("flow group", id);
+  c.set<prm::query_flow_group_out::start_flow_index>(it->second.start);
+  c.set<prm::query_flow_group_out::end_flow_index>(it->second.end);
+  c.set<prm::query_flow_group_out::match_criteria_enable>(it->second.criteria);
+  std::memcpy(c.out_at<prm::query_flow_group_out::match_criteria>(), it->second.mask.data(), it->second.mask.size());
+  return Status::OK;
+}
+
+Status destroy_flow_group(Command& c) {
+  std::uint32_t id = c.get<prm::destroy_flow_group_in::group_id>();
+  auto it = c.st.flow_groups.find(id);
+  if (it == c.st.flow_groups.end() || it->second.table != c.get<prm::destroy_flow_group_in::table_id>()) return c.no_such("flow group", id);
+  if (it->second.users != 0) return c.in_use("flow group", id, it->second.users);
+  --find_table(c, it->second.table)->users;
+  c.st.flow_groups.erase(it);
+  c.st.group_ids.give_back(id);
+  return Status::OK;
+}
+
+Status set_fte(Command& c) {
+  if (Status s = other_vport(c); s != Status::OK) return s;
+  std::uint32_t table = c.get<prm::set_fte_in::table_id>(), index = c.get<prm::set_fte_in::flow_index>();
+  if (find_table(c, table) == nullptr) return c.no_such("flow table", table);
+  std::vector<std::uint8_t> ctx;
+  if (Status s = take_entry(c, table, ctx); s != Status::OK) return s;
+  auto existing = c.st.flow_entries.find({table, index});
+  if (c.op_mod() == kModifyEntry) {
+    if (existing == c.st.flow_entries.end()) return c.refuse(Status::BAD_RES, "flow table {:#x} has no entry {}", table, index);
+    std::uint32_t mask = c.get<prm::set_fte_in::modify_enable_mask>();
+    if (mask & ~(kModAction | kModTag | kModDestinations | kModCounters)) return c.refuse(Status::BAD_PARAM, "modify mask {:#x}", mask);
+    // What an entry matches stays; what it does is replaced as a whole, as drivers always send it.
+    std::uint8_t* match = static_cast<std::uint8_t*>(prm::at<prm::flow_context::match_value>(static_cast<void*>(ctx.data())));
+    std::memcpy(match, existing->second.context.data() + prm::flow_context::match_value.offset / 8, prm::fte_match_param::kBytes);
+    hold_targets(c, ctx, 1);
+    hold_targets(c, existing->second.context, -1);
+    existing->second.context = std::move(ctx);
+    return Status::OK;
+  }
+  if (c.op_mod() != kNewEntry) return c.refuse(Status::BAD_PARAM, "op_mod {}", c.op_mod());
+  std::uint32_t group = prm::get<prm::flow_context::group_id>(ctx.data());
+  auto g = c.st.flow_groups.find(group);
+  if (g == c.st.flow_groups.end() || g->second.table != table) return c.no_such("flow group", group);
+  if (index < g->second.start || index > g->second.end)
+    return c.refuse(Status::BAD_PARAM, "entry {} is outside of group {:#x}", index, group);
+  if (existing != c.st.flow_entries.end()) return c.refuse(Status::BAD_RES_STATE, "flow table {:#x} has entry {}", table, index);
+  ++g->second.users;
+  hold_targets(c, ctx, 1);
+  c.st.flow_entries.emplace(std::pair{table, index}, FlowEntry{group, std::move(ctx)});
+  return Status::OK;
+}
+
+Status query_fte(Command& c) {
+  std::uint32_t table = c.get<prm::query_fte_in::table_id>(), index = c.get<prm::query_fte_in::flow_index>();
+  auto it = c.st.flow_entries.find({table, index});
+  if (it == c.st.flow_entries.end()) return c.refuse(Status::BAD_RES, "flow table {:#x} has no entry {}", table, index);
+  std::size_t room = c.out_bytes.size() - prm::query_fte_out::flow_context.offset / 8;
+  std::memcpy(c.out_at<prm::query_fte_out::flow_context>(), it->second.context.data(), std::min(room, it->second.context.size()));
+  return Status::OK;
+}
+
+Status delete_fte(Command& c) {
+  std::uint32_t table = c.get<prm::delete_fte_in::table_id>(), index = c.get<prm::delete_fte_in::flow_index>();
+  auto it = c.st.flow_entries.find({table, index});
+  if (it == c.st.flow_entries.end()) return c.refuse(Status::BAD_RES, "flow table {:#x} has no entry {}", table, index);
+  hold_targets(c, it->second.context, -1);
+  --c.st.flow_groups.at(it->second.group).users;
+  c.st.flow_entries.erase(it);
+  return Status::OK;
+}
+
+Status alloc_flow_counter(Command& c) {
+  if (c.get<prm::alloc_flow_counter_in::flow_counter_bulk>() || c.get<prm::alloc_flow_counter_in::flow_counter_bulk_log_size>())
+    return c.refuse(Status::BAD_PARAM, "counters in bulk are not offered");
+  auto n = c.st.flow_counter_ids.take();
+  if (!n) return c.exhausted("flow counter");
+  c.st.flow_counters[*n] = 0;
+  c.set<prm::alloc_flow_counter_out::flow_counter_id>(*n);
+  return Status::OK;
+}
+
+Status dealloc_flow_counter(Command& c) {
+  std::uint32_t id = c.get<prm::dealloc_flow_counter_in::flow_counter_id>();
+  auto it = c.st.flow_counters.find(id);
+  if (it == c.st.flow_counters.end()) return c.no_such("flow counter", id);
+  if (it->second != 0) return c.in_use("flow counter", id, it->second);
+  c.st.flow_counters.erase(it);
+  c.st.flow_counter_ids.give_back(id);
+  return Status::OK;
+}
+
+// Packets and octets: no Ethernet packet has matched anything yet, so both are 0.
+Status query_flow_counter(Command& c) {
+  std::uint32_t id = c.get<prm::query_flow_counter_in::flow_counter_id>();
+  if (!c.st.flow_counters.contains(id)) return c.no_such("flow counter", id);
+  if (c.out_bytes.size() < prm::query_flow_counter_out::kBytes + prm::traffic_counter::kBytes)
+    return c.refuse(Status::BAD_OUTP_LEN, "room for {} bytes of output", c.out_bytes.size());
+  return Status::OK;
+}
+
+}  // namespace uhca::hca::cmd

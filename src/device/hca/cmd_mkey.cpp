@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: MIT
+// Memory keys. Sources: Linux include/linux/mlx5/mlx5_ifc.h (mkc, mtt), device.h (MLX5_MKC_ACCESS_MODE_*).
+#include <algorithm>
+#include <cstring>
+
+#include "device/hca/cmd_handlers.h"
+#include "device/hca/data_path.h"
+
+namespace uhca::hca::cmd {
+namespace {
+
+constexpr std::uint64_t kMttFlags = 0xff;  // mtt.ptag starts at bit 8; below are rd_en, wr_en and reserved bits
+
+// The translations behind the command: direct.
+Status take_mtts(Command& c, Mkey& k) {
+  auto list = c.tail(prm::create_mkey_in::kBytes);
+  std::uint64_t octwords = c.get<prm::create_mkey_in::translations_octword_actual_size>();
+  if (octwords * 16 > align_up(list.size(), 16))
+    return c.refuse(Status::BAD_INP_LEN, "{} octwords of translations announced, {} bytes in the list", octwords, list.size());
+  // Drivers announce whole octwords; the last one may be half full, and its second half may lie beyond the input.
+  std::size_t given = std::min<std::size_t>(octwords * 2, list.size() / 8);
+  std::uint64_t page = std::uint64_t{1} << k.log_page;
+  unsigned __int128 span = static_cast<unsigned __int128>(k.start & (page - 1)) + k.len;
+  auto needed128 = (span + page - 1) >> k.log_page;
+  if (k.free && given == 0) return Status::OK;  // a UMR loads them later
+  if (needed128 > given) {
+    return c.refuse(Status::BAD_PARAM, "{} pages of 2^{} bytes given, {} needed for {:#x} bytes", given, k.log_page,
+                    static_cast<std::uint64_t>(needed128), k.len);
+  }
+  auto needed = static_cast<std::size_t>(needed128);
+  k.mtt.reserve(needed);
+  for (std::size_t i = 0; i < needed; ++i) {
+    pci::DmaAddr a = load_be<std::uint64_t>(list.data() + i * 8) & ~kMttFlags;
+    if ((a & (page - 1)) != 0) return c.refuse(Status::BAD_PARAM, "page address {:#x} is not aligned to 2^{}", a, k.log_page);
+    k.mtt.push_back(a);
+  }
+  return Status::OK;
+}
+
+// ... and indirect.
+Status take_klms(Command& c, Mkey& k) {
+  auto list = c.tail(prm::create_mkey_in::kBytes);
+  std::uint64_t octwords = c.get<prm::create_mkey_in::translations_octword_actual_size>();
+  if (octwords * 16 > list.size()) return c.refuse(Status::BAD_INP_LEN, "{} KLMs announced, {} bytes in the list", octwords, list.size());
+  k.klms.reserve(octwords);
+  for (std::size_t i = 0; i < octwords; ++i) {
+    const std::uint8_t* p = list.data() + i * 16;
+    k.klms.push_back({load_be<std::uint32_t>(p), load_be<std::uint32_t>(p + 4), load_be<std::uint64_t>(p + 8)});
+  }
+  return Status::OK;
+}
+
+}  // namespace
+
+Status create_mkey(Command& c) {
+  const std::uint8_t* mkc = c.at<prm::create_mkey_in::memory_key_mkey_entry>();
+  auto k = std::make_unique<Mkey>();
+  unsigned mode = prm::get<prm::mkc::access_mode_1_0>(mkc) | prm::get<prm::mkc::access_mode_4_2>(mkc) << 2;
+  if (mode > static_cast<unsigned>(MkeyMode::kKsm)) return c.refuse(Status::BAD_PARAM, "access mode {} is not offered", mode);
+  if (c.get<prm::create_mkey_in::pg_access>()) return c.refuse(Status::BAD_PARAM, "on-demand paging is not offered");
+  if (c.get<prm::create_mkey_in::mkey_umem_valid>()) return c.refuse(Status::BAD_PARAM, "umem objects are not offered");
+  if (prm::get<prm::mkc::bsf_en>(mkc) || prm::get<prm::mkc::bsf_octword_size>(mkc))
+    return c.refuse(Status::BAD_PARAM, "signature keys are not offered");
+  k->mode = static_cast<MkeyMode>(mode);
+  k->pd = prm::get<prm::mkc::pd>(mkc);
+  if (!c.st.pds.exists(k->pd)) return c.no_such("PD", k->pd);
+  k->free = prm::get<prm::mkc::free>(mkc);
+  k->lr = prm::get<prm::mkc::lr>(mkc);
+  k->lw = prm::get<prm::mkc::lw>(mkc);
+  k->rr = prm::get<prm::mkc::rr>(mkc);
+  k->rw = prm::get<prm::mkc::rw>(mkc);
+  k->atomic = prm::get<prm::mkc::a>(mkc);
+  k->umr_en = prm::get<prm::mkc::umr_en>(mkc);
+  k->length64 = prm::get<prm::mkc::length64>(mkc);
+  k->qpn = prm::get<prm::mkc::qpn>(mkc);
+  k->start = prm::get<prm::mkc::start_addr>(mkc);
+  k->len = prm::get<prm::mkc::len>(mkc);
+  k->log_page = prm::get<prm::mkc::log_page_size>(mkc);
+  k->octwords = prm::get<prm::mkc::translations_octword_size>(mkc);
+  if (!k->length64 && k->len != 0 && k->start + (k->len - 1) < k->start)
+    return c.refuse(Status::BAD_PARAM, "{:#x} bytes from {:#x} wrap around", k->len, k->start);
+  if (k->qpn != 0xffffff && c.objects().qp(k->qpn) == nullptr) return c.no_such("QP", k->qpn);
+
+  if (k->mode == MkeyMode::kMtt) {
+    if (k->length64) return c.refuse(Status::BAD_PARAM, "length64 needs physical addressing");
+    if (k->log_page < 12 && !(k->free && k->log_page == 0)) return c.refuse(Status::BAD_PARAM, "pages of 2^{} bytes", k->log_page);
+    if (Status s = take_mtts(c, *k); s != Status::OK) return s;
+  } else if (k->mode == MkeyMode::kKlms || k->mode == MkeyMode::kKsm) {
+    if (Status s = take_klms(c, *k); s != Status::OK) return s;
+  }
+
+  auto index = c.st.mkey_indexes.take();
+  if (!index) return c.exhausted("MKey");
+  k->key = *index << 8 | prm::get<prm::mkc::mkey_7_0>(mkc);
+  std::memcpy(k->mkc.data(), mkc, k->mkc.size());
+  c.st.pds.hold(k->pd);
+  c.objects().mkeys.emplace(*index, std::move(k));
+  c.set<prm::create_mkey_out::mkey_index>(*index);
+  return Status::OK;
+}
+
+Status query_mkey(Command& c) {
+  std::uint32_t index = c.get<prm::query_mkey_in::mkey_index>();
+  Mkey* k = c.objects().mkey(index << 8);
+  if (k == nullptr) return c.no_such("MKey", index);
+  void* mkc = c.out_at<prm::query_mkey_out::memory_key_mkey_entry>();
+  std::memcpy(mkc, k->mkc.data(), k->mkc.size());
+  // What UMRs may have changed since.
+  prm::set<prm::mkc::free>(mkc, k->free);
+  prm::set<prm::mkc::lr>(mkc, k->lr);
+  prm::set<prm::mkc::lw>(mkc, k->lw);
+  prm::set<prm::mkc::rr>(mkc, k->rr);
+  prm::set<prm::mkc::rw>(mkc, k->rw);
+  prm::set<prm::mkc::a>(mkc, k->atomic);
+  prm::set<prm::mkc::pd>(mkc, k->pd);
+  prm::set<prm::mkc::qpn>(mkc, k->qpn);
+  prm::set<prm::mkc::mkey_7_0>(mkc, k->key & 0xff);
+  prm::set<prm::mkc::start_addr>(mkc, k->start);
+  prm::set<prm::mkc::len>(mkc, k->len);
+  std::uint8_t* translations = c.out() + prm::query_mkey_out::bsf0_klm0_pas_mtt0_1.offset / 8;
+  for (std::size_t i = 0; i < std::min<std::size_t>(4, k->mtt.size()); ++i) store_be<std::uint64_t>(translations + i * 8, k->mtt[i] | 3);
+  return Status::OK;
+}
+
+Status destroy_mkey(Command& c) {
+  std::uint32_t index = c.get<prm::destroy_mkey_in::mkey_index>();
+  Mkey* k = c.objects().mkey(index << 8);
+  if (k == nullptr) return c.no_such("MKey", index);
+  c.hca.data_path().mkey_destroyed(*k);
+  c.st.pds.drop(k->pd);
+  c.objects().mkeys.erase(index);
+  c.st.mkey_indexes.give_back(index);
+  return Status::OK;
+}
+
+}  // namespace uhca::hca::cmd

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: MIT
+// What the command interface knows beyond the objects that the engine uses (objects.h): protection domains, UARs, Ethernet and
+// flow objects, vport settings, capabilities, pages. Guarded by the lane's lock.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "device/hca/caps.h"
+#include "device/hca/hca.h"
+#include "device/hca/number_pool.h"
+#include "prm/cmd_flow.h"
+#include "prm/cmd_vport.h"
+#include "prm/queue_context.h"
+
+namespace uhca::hca {
+
+// Objects that are nothing but a number with users: PD, UAR, transport domain, XRC domain.
+class NumberedObjects {
+ public:
+  NumberedObjects(std::uint32_t first, std::uint32_t count) : pool_(first, count) {}
+  std::optional<std::uint32_t> create() {
+    auto n = pool_.take();
+    if (n) users_[*n] = 0;
+    return n;
+  }
+  bool exists(std::uint32_t n) const { return users_.contains(n); }
+  unsigned users(std::uint32_t n) const { return users_.at(n); }
+  // Of existing numbers only; others (0: "none" in a context) are ignored.
+  void hold(std::uint32_t n) {
+    if (auto it = users_.find(n); it != users_.end()) ++it->second;
+  }
+  void drop(std::uint32_t n) {
+    if (auto it = users_.find(n); it != users_.end()) --it->second;
+  }
+  void destroy(std::uint32_t n) {
+    users_.erase(n);
+    pool_.give_back(n);
+  }
+  std::size_t size() const { return users_.size(); }
+  void reset() {
+    users_.clear();
+    pool_.reset();
+  }
+
+ private:
+  NumberPool pool_;
+  std::unordered_map<std::uint32_t, unsigned> users_;
+};
+
+// An object that is tracked with its context only.
+template <std::size_t kBytes>
+struct Tracked {
+  std::array<std::uint8_t, kBytes> context{};
+  unsigned users = 0;
+};
+
+struct Rqt {
+  std::array<std::uint8_t, prm::rqtc::kBytes> context{};
+  std::vector<std::uint32_t> rqns;
+  unsigned users = 0;
+};
+
+struct Dct {
+  std::array<std::uint8_t, prm::dctc::kBytes> context{};
+  bool drained = false;
+};
+
+struct FlowTable {
+  std::uint8_t type = 0;
+  std::array<std::uint8_t, prm::flow_table_context::kBytes> context{};
+  unsigned users = 0;  // groups, entries elsewhere that forward here, tables that miss to here
+  std::uint32_t miss_table() const;
+};
+struct FlowGroup {
+  std::uint32_t table = 0;
+  std::uint32_t start = 0, end = 0;
+  std::uint8_t criteria = 0;
+  std::array<std::uint8_t, prm::fte_match_param::kBytes> mask{};
+  unsigned users = 0;  // entries
+};
+struct FlowEntry {
+  std::uint32_t group = 0;
+  std::vector<std::uint8_t> context;  // flow_context and its destination list
+};
+
+struct VportState {
+  std::uint64_t mac = 0;  // host order, 48 bits
+  std::uint16_t mtu = 0;  // bytes of a frame
+  std::uint64_t system_image_guid = 0, port_guid = 0, node_guid = 0;
+  bool roce_en = false;
+  bool promisc_uc = false, promisc_mc = false, promisc_all = false;
+  std::uint8_t admin_state = 1;  // 0 down, 1 up, 2 follow
+  std::uint32_t change_events = 0;
+  bool disable_uc_lb = false, disable_mc_lb = false;
+  std::array<std::vector<std::uint64_t>, 3> lists;  // 0 unicast MACs, 1 multicast MACs, 2 VLANs
+};
+
+struct PortState {
+  std::uint8_t admin_status = 1;  // 1 up, 2 down
+  std::uint16_t admin_mtu = 0;
+  std::uint32_t eth_proto_admin = 0;
+  bool an_disable_admin = false;
+  std::array<std::uint8_t, 64> node_desc{};
+  bool host_endianness = false;
+};
+
+struct Control {
+  explicit Control(const HcaConfig& config);
+  // As after power-on. QPN blocks stay leased.
+  void reset();
+  // All objects gone (TEARDOWN_HCA, reset); pages and capabilities stay.
+  void forget_objects();
+  std::size_t live() const;
+
+  const HcaConfig& config;
+  bool enabled = false;
+  bool initialized = false;
+  std::uint16_t issi = 0;
+  Caps caps;
+  std::vector<pci::DmaAddr> pages;  // in the order given
+  std::unordered_set<pci::DmaAddr> page_set;
+  std::string driver_version;
+
+  NumberedObjects pds{0x10, (1u << 24) - 0x10};
+  NumberedObjects uars{Hca::kFirstUar, Hca::kBar0Size / 4096 - Hca::kFirstUar};
+  NumberedObjects transport_domains{1, 1u << 16};
+  NumberedObjects xrcds{0x10, (1u << 24) - 0x10};
+
+  NumberPool counter_ids{1, 255};
+  NumberPool mkey_indexes{0x100, (1u << 24) - 0x100};
+  NumberPool eqns{1, 128};
+  NumberPool cqns{0x40, (1u << 24) - 0x40};
+  NumberPool srqns{0x10, 1u << 16};
+  NumberPool raw_queue_numbers{0x10, kQpnBlock - 0x10};  // below the first leased block, so disjoint from every QPN
+  NumberPool tisns{0x10, 1u << 10}, tirns{0x10, 1u << 12}, rqtns{0x10, 1u << 12};
+  NumberPool table_ids{1, 1u << 16}, group_ids{0x10, 1u << 20}, flow_counter_ids{1, 1u << 20};
+
+  // QPNs: from leased blocks, freed ones reused last.
+  std::optional<std::uint32_t> take_qpn(QpnLease& lease);
+  std::vector<std::uint32_t> qpn_blocks;
+  std::uint32_t next_qpn = 0, end_qpn = 0;
+  std::size_t next_block = 0;  // of qpn_blocks, not started since the last reset
+  std::deque<std::uint32_t> freed_qpns;
+
+  std::unordered_map<std::uint32_t, Dct> dcts;
+  std::unordered_map<std::uint32_t, Tracked<prm::tisc::kBytes>> tises;
+  std::unordered_map<std::uint32_t, Tracked<prm::tirc::kBytes>> tirs;
+  std::unordered_map<std::uint32_t, Rqt> rqts;
+  std::unordered_map<std::uint32_t, FlowTable> flow_tables;
+  std::unordered_map<std::uint32_t, FlowGroup> flow_groups;
+  std::map<std::pair<std::uint32_t, std::uint32_t>, FlowEntry> flow_entries;  // by table and index
+  std::map<std::uint8_t, std::uint32_t> flow_roots;                           // by table type
+  std::unordered_map<std::uint32_t, unsigned> flow_counters;                  // users by id
+  std::map<std::uint32_t, std::uint64_t> l2_table;                            // MAC by index
+  VportState vport;
+  PortState port;
+};
+
+}  // namespace uhca::hca
