@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: MIT
+// mmap of a uverbs file; and everything that takes memory away from under a registration.
+#include <sys/mman.h>
+
+#include <cstdarg>
+
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/trace.h"
+#include "kernel/sys/cmdfile.h"
+#include "kernel/sys/instance.h"
+#include "kernel/sys/next.h"
+#include "kernel/sys/raw.h"
+#include "kernel/sys/uar_map.h"
+#include "kernel/sys/vfd.h"
+
+namespace uhca::sys {
+namespace {
+
+UHCA_NEXT(mmap, void*(void*, size_t, int, int, int, off_t));
+UHCA_NEXT(munmap, int(void*, size_t));
+UHCA_NEXT(mremap, void*(void*, size_t, size_t, int, void*));
+UHCA_NEXT(madvise, int(void*, size_t, int));
+
+void* fail(int err) {
+  errno = err;
+  return MAP_FAILED;
+}
+
+// The program is about to take [va, va+n) away.
+void going(void* va, size_t n, const char* how) {
+  Instance* i = instance();
+  if (!i || n == 0 || inside::active() || !own_process()) return;
+  int saved = errno;
+  {
+    inside::Guard guard;
+    i->device->invalidate_range(reinterpret_cast<kernel::UserPtr>(va), n, how);
+  }
+  uar_map_remove(reinterpret_cast<std::uintptr_t>(va), n);
+  errno = saved;
+}
+
+void* map_verbs(CmdFile& f, void* addr, size_t length, int prot, int flags, int fd, off_t offset) {
+  if (f.inherited.load()) {
+    KernelEntry entry;
+    auto e = refuse(EIO, "mmap: this uverbs descriptor was opened by the parent process");
+    return fail(e.value);
+  }
+  auto target = [&] {
+    KernelEntry entry;
+    return f.file->mmap(length, prot, flags, static_cast<std::uint64_t>(offset));
+  }();
+  long r = -target.code();
+  if (target) {
+    if (flags & MAP_FIXED) going(addr, length, "mmap(MAP_FIXED)");
+    r = raw::call(SYS_mmap, raw::arg(addr), static_cast<long>(length), prot, flags, target->fd, static_cast<long>(target->offset));
+    if (r >= 0 || r < -4095) {
+      if (target->uar_index != 0) uar_map_add(static_cast<std::uintptr_t>(r), length, target->offset, target->uar_index, &f);
+    }
+  }
+  bool ok = r >= 0 || r < -4095;
+  if (trace::on()) {
+    trace::Event e("syscall", "mmap");
+    e.num("fd", fd).unum("length", length).hex("offset", static_cast<std::uint64_t>(offset)).num("errno", ok ? 0 : -r);
+    if (ok) e.hex("va", static_cast<std::uint64_t>(r)).unum("uar", target->uar_index);
+  }
+  return ok ? reinterpret_cast<void*>(r) : fail(static_cast<int>(-r));
+}
+
+void* map(void* addr, size_t length, int prot, int flags, int fd, off_t offset) {
+  if (!inside::active()) {
+    if (fd >= 0 && !(flags & MAP_ANONYMOUS)) {
+      struct stat st;
+      if (any_cmd_files() && raw::fstat(fd, &st) == 0 && vfd::plausible(st)) {
+        if (auto f = cmdfile_of(fd)) return map_verbs(*f, addr, length, prot, flags, fd, offset);
+      }
+    }
+    if (flags & MAP_FIXED) going(addr, length, "mmap(MAP_FIXED)");
+  }
+  return next_mmap(addr, length, prot, flags, fd, offset);
+}
+
+}  // namespace
+}  // namespace uhca::sys
+
+using namespace uhca;
+using namespace uhca::sys;
+
+UHCA_EXPORT void* mmap(void* addr, size_t length, int prot, int flags, int fd, off_t offset) noexcept {
+  return map(addr, length, prot, flags, fd, offset);
+}
+UHCA_EXPORT void* mmap64(void* addr, size_t length, int prot, int flags, int fd, off_t offset) noexcept {
+  return map(addr, length, prot, flags, fd, offset);
+}
+UHCA_EXPORT int munmap(void* addr, size_t length) noexcept {
+  if (__builtin_expect(instance() != nullptr, 0)) going(addr, length, "munmap");
+  return next_munmap(addr, length);
+}
+UHCA_EXPORT void* mremap(void* addr, size_t old_length, size_t new_length, int flags, ...) noexcept {
+  va_list ap;
+  va_start(ap, flags);
+  void* to = flags & MREMAP_FIXED ? va_arg(ap, void*) : nullptr;
+  va_end(ap);
+  if (__builtin_expect(instance() != nullptr, 0)) {
+    // Growing in place leaves the old pages where they are; moving or shrinking does not.
+    if (flags & MREMAP_MAYMOVE)
+      going(addr, old_length, "mremap");
+    else if (new_length < old_length)
+      going(static_cast<char*>(addr) + new_length, old_length - new_length, "mremap");
+    if (flags & MREMAP_FIXED) going(to, new_length, "mremap(MREMAP_FIXED)");
+  }
+  return next_mremap(addr, old_length, new_length, flags, to);
+}
+UHCA_EXPORT int madvise(void* addr, size_t length, int advice) noexcept {
+  if (__builtin_expect(instance() != nullptr, 0)) {
+    Instance* i = instance();
+    if ((advice == MADV_DONTNEED || advice == MADV_REMOVE || advice == MADV_FREE) && !inside::active() && own_process()) {
+      int saved = errno;
+      uhca::inside::Guard guard;
+      i->device->invalidate_range(reinterpret_cast<uhca::kernel::UserPtr>(addr), length, "madvise");
+      errno = saved;
+    }
+  }
+  return next_madvise(addr, length, advice);
+}
