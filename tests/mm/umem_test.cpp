@@ -204,6 +204,23 @@ TEST(Iommu, HugeRangeIsPinnedWithoutTouchingIt) {
   munmap(p, n);
 }
 
+TEST(Iommu, BusAddressFollowsAnotherAddress) {
+  IommuDomain d;
+  char* p = map_pages(4 * 4096);
+  for (std::uint64_t like : {std::uint64_t{0}, std::uint64_t{0x7fff'f000}, std::uint64_t{0x1234'5678'9000}}) {
+    auto u = d.pin_like(up(p) + 5, 3 * 4096, true, "MR", like + 5);
+    ASSERT_TRUE(u.ok());
+    EXPECT_EQ((like + 5) % k2G, (*u)->dma() % k2G);
+    std::size_t n = 0;
+    EXPECT_EQ(p + 5, d.translate((*u)->dma(), 3 * 4096, DmaDir::kFromDevice, &n, nullptr));
+    EXPECT_EQ(3u * 4096, n);
+    EXPECT_EQ(1u, d.live_ranges());
+  }
+  EXPECT_EQ(EINVAL, d.pin_like(up(p), 4096, true, "MR", 8).code());
+  EXPECT_EQ(0u, d.live_ranges());
+  munmap(p, 4 * 4096);
+}
+
 TEST(Iommu, ManyCyclesKeepMappingsFlatAndNumbersApart) {
   IommuDomain d;
   char* p = map_pages(16 * 4096);

@@ -182,6 +182,7 @@ Status mlx5_core_dev::query_adapter() {
   opcode<prm::query_adapter_in>(in, prm::Opcode::QUERY_ADAPTER);
   UHCA_CHECK(cmd_.exec(in, sizeof in, out, sizeof out));
   const void* block = prm::at<prm::query_adapter_out::query_adapter_struct>(static_cast<const void*>(out));
+  ieee_vendor_id_ = prm::get<prm::query_adapter_param_block::ieee_vendor_id>(block);
   const auto* psid = static_cast<const char*>(prm::at<prm::query_adapter_param_block::vsd_contd_psid>(block));
   board_id_.assign(psid, std::find(psid, psid + 16, '\0'));
   return success();

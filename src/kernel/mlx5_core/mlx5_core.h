@@ -91,7 +91,8 @@ class mlx5_core_dev {
   std::uint16_t fw_rev_minor() const { return fw_minor_; }
   std::uint16_t fw_rev_subminor() const { return fw_subminor_; }
   const std::string& board_id() const { return board_id_; }  // PSID of QUERY_ADAPTER
-  std::uint32_t uar() const { return uar_; }                 // the driver's own UAR page
+  std::uint32_t ieee_vendor_id() const { return ieee_vendor_id_; }
+  std::uint32_t uar() const { return uar_; }  // the driver's own UAR page
 
   // ---- completion vectors
   unsigned num_comp_vectors() const { return static_cast<unsigned>(comp_eqs_.size()); }
@@ -192,6 +193,7 @@ class mlx5_core_dev {
 
   std::uint16_t fw_major_ = 0, fw_minor_ = 0, fw_subminor_ = 0;
   std::string board_id_;
+  std::uint32_t ieee_vendor_id_ = 0;
   std::array<std::array<std::uint8_t, 4096>, 5> caps_{};
   std::uint32_t uar_ = 0;
 

@@ -109,6 +109,7 @@ struct IommuDomain::Impl {
   std::mutex lock;  // slots' life and the index; never held while allocating
   RangeIndex index;
   std::uint32_t fresh = 1;  // number 0 stays unused: bus address 0 is never valid
+  std::size_t live = 0;
   std::uint32_t free_head = 0, free_tail = 0, free_count = 0;
   std::atomic<std::uint32_t> pinned{0};
   // Hull of what is pinned (grows; reset when nothing is): lets invalidate() of unrelated memory return without the lock.
@@ -167,9 +168,9 @@ struct IommuDomain::Impl {
   };
 
   // Maps whole pages around [va, va + length). number 0: IOVA space exhausted.
-  Mapping map(std::uint64_t va, std::uint64_t length, bool writable, std::string_view who, bool indexed) {
+  Mapping map(std::uint64_t va, std::uint64_t length, bool writable, std::string_view who, bool indexed, std::uint64_t like) {
     std::uint64_t page = align_down(va, kPage), end = align_up(va + length, kPage);
-    std::uint64_t base = align_down(page, kGranule);
+    std::uint64_t base = page - align_down(like, kPage) % kGranule;
     if (end - base > kWindow) return {0, 0};
     std::uint32_t number = take();
     if (number == 0) return {0, 0};
@@ -192,6 +193,7 @@ struct IommuDomain::Impl {
         hull_end.store(std::max(hull_end.load(std::memory_order_relaxed), end), std::memory_order_relaxed);
         pinned.fetch_add(1, std::memory_order_release);
       }
+      ++live;
     }
     return {number, (std::uint64_t{number} << kWindowBits) | (va - base)};
   }
@@ -213,6 +215,7 @@ struct IommuDomain::Impl {
         }
       }
       give_back(number);
+      --live;
     }
   }
 };
@@ -229,7 +232,9 @@ DmaBuffer::~DmaBuffer() {
 IommuDomain::IommuDomain() : impl_(std::make_unique<Impl>()) {}
 IommuDomain::~IommuDomain() = default;
 
-Result<std::unique_ptr<Umem>> IommuDomain::pin(UserPtr va, std::size_t length, bool writable, std::string_view who) {
+Result<std::unique_ptr<Umem>> IommuDomain::pin_like(UserPtr va, std::size_t length, bool writable, std::string_view who,
+                                                    std::uint64_t like) {
+  if ((va ^ like) % kPage != 0) return refuse(EINVAL, "{}: {:#x} and {:#x} differ within the page", who, va, like);
   if (length == 0) return refuse(EINVAL, "{}: cannot pin 0 bytes at {:#x}", who, va);
   if (va + length < va || align_up(va + length, kPage) < va + length)
     return refuse(EINVAL, "{}: [{:#x}, +{:#x}) wraps around the address space", who, va, length);
@@ -244,7 +249,7 @@ Result<std::unique_ptr<Umem>> IommuDomain::pin(UserPtr va, std::size_t length, b
   }
   std::unique_ptr<Umem> umem(new (std::nothrow) Umem);
   if (!umem) return Errno{ENOMEM};
-  auto m = impl_->map(va, length, writable, who, true);
+  auto m = impl_->map(va, length, writable, who, true, like);
   if (m.number == 0) {
     return refuse(ENOMEM, "{}: no bus addresses left for {} bytes (a range holds at most 2 TiB - 2 GiB)", who, length);
   }
@@ -254,6 +259,11 @@ Result<std::unique_ptr<Umem>> IommuDomain::pin(UserPtr va, std::size_t length, b
   umem->dma_ = m.dma;
   umem->writable_ = writable;
   return umem;
+}
+
+std::size_t IommuDomain::live_ranges() const {
+  std::lock_guard g(impl_->lock);
+  return impl_->live;
 }
 
 void IommuDomain::rename(const Umem& umem, std::string_view who) {
@@ -272,7 +282,7 @@ Result<std::unique_ptr<DmaBuffer>> IommuDomain::alloc_coherent(std::size_t size)
     syscall(SYS_munmap, cpu, bytes);
     return refuse(ENOMEM, "coherent buffer: cannot be kept out of children");
   }
-  auto m = impl_->map(reinterpret_cast<std::uintptr_t>(cpu), bytes, true, "driver memory", false);
+  auto m = impl_->map(reinterpret_cast<std::uintptr_t>(cpu), bytes, true, "driver memory", false, reinterpret_cast<std::uintptr_t>(cpu));
   std::unique_ptr<DmaBuffer> buffer(m.number == 0 ? nullptr : new (std::nothrow) DmaBuffer);
   if (!buffer) {
     if (m.number != 0) impl_->unmap(m.dma, false);

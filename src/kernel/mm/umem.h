@@ -66,9 +66,16 @@ class IommuDomain final : public pci::Iommu {
 
   // Pins and maps [va, va+length). EFAULT: a hole, or not writable although `writable`; EINVAL: length 0 or the range wraps;
   // ENOMEM: IOVA space exhausted. `who` ("MR", "CQ buffer", ...) appears in reasons together with the range. Touches no page.
-  Result<std::unique_ptr<Umem>> pin(UserPtr va, std::size_t length, bool writable, std::string_view who);
+  Result<std::unique_ptr<Umem>> pin(UserPtr va, std::size_t length, bool writable, std::string_view who) {
+    return pin_like(va, length, writable, who, va);
+  }
+  // The same, but the bus address is congruent modulo 2 GiB to `like` (which agrees with va modulo 4 KiB, else EINVAL) instead of
+  // to the VA: an MR whose iova differs from its VA then still gets by with 2 GiB pages.
+  Result<std::unique_ptr<Umem>> pin_like(UserPtr va, std::size_t length, bool writable, std::string_view who, std::uint64_t like);
   // The name by which reasons call it later ("MR lkey 0x1234"); at most 47 characters are kept.
   void rename(const Umem& umem, std::string_view who);
+  // Ranges that are mapped now, of either kind.
+  std::size_t live_ranges() const;
   // Zeroed, page-aligned.
   Result<std::unique_ptr<DmaBuffer>> alloc_coherent(std::size_t size);
 

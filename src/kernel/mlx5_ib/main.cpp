@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: MIT
+// The ib_device: probe, remove, what it says about itself. Linux: hw/mlx5/main.c.
+#include <net/if.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <limits>
+
+#include "base/log.h"
+#include "base/types.h"
+#include "kernel/mlx5_ib/mlx5_ib.h"
+#include "kernel/mlx5_ib/mlx5_ib_dev.h"
+#include "kernel/mlx5_ib/netdev_state.h"
+
+namespace uhca::kernel::mlx5 {
+namespace {
+
+// IB_DEVICE_* of <rdma/ib_verbs.h>.
+constexpr std::uint32_t kCapBadPkeyCntr = 1 << 1, kCapBadQkeyCntr = 1 << 2, kCapChangePhyPort = 1 << 4, kCapPortActiveEvent = 1 << 10,
+                        kCapSysImageGuid = 1 << 11, kCapRcRnrNakGen = 1 << 12;
+constexpr std::uint32_t kAtomicNone = 0, kAtomicHca = 1;  // enum ib_atomic_cap
+constexpr std::uint32_t kAtomicCmpSwap = 1, kAtomicFetchAdd = 2, kAtomicSize8 = 8;
+constexpr std::uint32_t kSegment = 16, kMaxReadDescriptor = 512;  // bytes; mlx5 reads at most 512 bytes of a READ WQE
+constexpr std::uint8_t kPortDown = 1, kPortActive = 4, kPhysDisabled = 3, kPhysLinkUp = 5;
+constexpr std::uint32_t kPortCmSup = 1 << 16, kPortIpBasedGids = 1 << 26;  // port_cap_flags
+constexpr std::uint32_t kEventPortActive = 9, kEventPortErr = 10;
+constexpr std::uint8_t kPortChangeDown = 1, kPortChangeActive = 4;  // Linux: MLX5_PORT_CHANGE_SUBTYPE_*
+
+// enum ib_port_width, ib_port_speed.
+constexpr std::uint8_t k1X = 1, k4X = 2, k8X = 4, k2X = 16;
+constexpr std::uint16_t kSdr = 1, kQdr = 4, kEdr = 32, kHdr = 64, kNdr = 128;
+
+struct Link {
+  std::uint32_t bits;  // of eth_proto_oper
+  std::uint8_t width;
+  std::uint16_t speed;
+};
+constexpr std::uint32_t bit(unsigned n) {
+  return 1u << n;
+}
+// Linux: translate_eth_legacy_proto_oper, translate_eth_ext_proto_oper.
+constexpr Link kLegacyLinks[] = {
+    {bit(0) | bit(1) | bit(24) | bit(25), k1X, kSdr},   {bit(2) | bit(3) | bit(4) | bit(12) | bit(13) | bit(14) | bit(26), k1X, kQdr},
+    {bit(27) | bit(28) | bit(29), k1X, kEdr},           {bit(6) | bit(7) | bit(15) | bit(16), k4X, kQdr},
+    {bit(18) | bit(30) | bit(31), k1X, kHdr},           {bit(8), k4X, 16},
+    {bit(20) | bit(21) | bit(22) | bit(23), k4X, kEdr},
+};
+constexpr Link kExtendedLinks[] = {
+    {bit(0) | bit(1), k1X, kSdr}, {bit(3), k1X, 2},     {bit(4), k1X, kQdr},  {bit(5), k4X, kQdr},  {bit(6), k1X, kEdr},
+    {bit(7), k2X, kEdr},          {bit(8), k1X, kHdr},  {bit(9), k4X, kEdr},  {bit(10), k2X, kHdr}, {bit(11), k1X, kNdr},
+    {bit(12), k4X, kHdr},         {bit(13), k2X, kNdr}, {bit(15), k8X, kHdr}, {bit(16), k4X, kNdr},
+};
+
+// enum ib_mtu of what fits into a frame of the netdev (Linux: iboe_get_mtu): GRH, UDP, BTH, XRCETH, AtomicETH and ICRC go off.
+std::uint8_t roce_mtu(unsigned netdev_mtu) {
+  constexpr unsigned kHeaders = 40 + 8 + 12 + 4 + 28 + 4;
+  unsigned left = netdev_mtu > kHeaders ? netdev_mtu - kHeaders : 0;
+  for (unsigned e = 5; e >= 1; --e)
+    if (left >= 128u << e) return static_cast<std::uint8_t>(e);
+  return 0;
+}
+
+Status answer_query_device(mlx5_ib_dev& dev, const Udata& uhw) {
+  if (uhw.inlen > 0) UHCA_CHECK(uhw.check_in_tail(0));
+  // Members follow one another; each is there as far as the caller has room for it. All of them say "not supported" by zero, as
+  // none of these offloads exists on this device.
+  using R = ::mlx5_ib_query_device_resp;
+  R resp{};
+  auto end = [](std::size_t off, std::size_t size) { return off + size; };
+  std::size_t len = 8;
+  if (uhw.outlen < len) return success();
+  const std::size_t ends[] = {end(offsetof(R, tso_caps), sizeof resp.tso_caps),
+                              end(offsetof(R, rss_caps), sizeof resp.rss_caps),
+                              end(offsetof(R, cqe_comp_caps), sizeof resp.cqe_comp_caps),
+                              end(offsetof(R, packet_pacing_caps), sizeof resp.packet_pacing_caps),
+                              end(offsetof(R, mlx5_ib_support_multi_pkt_send_wqes), 4),
+                              end(offsetof(R, flags), 4),
+                              end(offsetof(R, sw_parsing_caps), sizeof resp.sw_parsing_caps),
+                              end(offsetof(R, striding_rq_caps), sizeof resp.striding_rq_caps),
+                              end(offsetof(R, tunnel_offloads_caps), 4),
+                              sizeof resp};
+  for (std::size_t e : ends)
+    if (uhw.outlen >= e) len = e;
+  if (dev.mdev->cap_gen<prm::cmd_hca_cap::cqe_128_always>()) resp.flags |= MLX5_IB_QUERY_DEV_RESP_FLAGS_CQE_128B_PAD;
+  if (dev.mdev->cap_gen<prm::cmd_hca_cap::qp_packet_based>()) resp.flags |= MLX5_IB_QUERY_DEV_RESP_PACKET_BASED_CREDIT_MODE;
+  resp.response_length = static_cast<std::uint32_t>(len);
+  return uhw.copy_out(&resp, len);
+}
+
+Status add_gid(ib_device& d, const ib_gid_attr& gid) {
+  auto& dev = to_mdev(d);
+  if (gid.index >= dev.mdev->cap_roce<prm::roce_cap::roce_address_table_size>())
+    return refuse(EINVAL, "GID index {}: the address table has {} entries", gid.index,
+                  dev.mdev->cap_roce<prm::roce_cap::roce_address_table_size>());
+  RoceAddressEntry e;
+  e.valid = true;
+  e.v2 = gid.roce_v2;
+  e.gid = gid.gid;
+  e.mac = gid.mac;
+  static constexpr std::array<std::uint8_t, 12> kMapped = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+  e.ipv6 = !std::equal(kMapped.begin(), kMapped.end(), gid.gid.begin());
+  return dev.mdev->set_roce_address(gid.index, e);
+}
+
+Status del_gid(ib_device& d, std::uint16_t index) {
+  return to_mdev(d).mdev->set_roce_address(index, {});
+}
+
+Result<std::uint16_t> query_pkey(ib_device&, std::uint32_t port, std::uint16_t index) {
+  if (port != 1 || index != 0) return refuse(EINVAL, "query_pkey: port {} index {}: there is port 1, index 0", port, index);
+  return std::uint16_t{0xffff};
+}
+
+Result<Link> link_of(mlx5_ib_dev& dev) {
+  auto s = UHCA_TRY(dev.mdev->query_port_speed());
+  if (s.ext_eth_proto_oper != 0) {
+    for (const Link& l : kExtendedLinks)
+      if (s.ext_eth_proto_oper & l.bits) return l;
+  }
+  for (const Link& l : kLegacyLinks)
+    if (s.eth_proto_oper & l.bits) return l;
+  return Link{0, k4X, kQdr};  // Linux's answer for a link mode that it does not know, or no link
+}
+
+Status query_port_speed(ib_device& d, std::uint32_t port, std::uint64_t& speed) {
+  if (port != 1) return refuse(EINVAL, "query_port_speed: port {} of 1", port);
+  Link l = UHCA_TRY(link_of(to_mdev(d)));
+  unsigned lanes = l.width == k1X ? 1 : l.width == k2X ? 2 : l.width == k4X ? 4 : 8;
+  unsigned lane = l.speed == kSdr   ? 25
+                  : l.speed == 2    ? 50
+                  : l.speed == kQdr ? 100
+                  : l.speed == 16   ? 140
+                  : l.speed == kEdr ? 250
+                  : l.speed == kHdr ? 500
+                                    : 1000;
+  speed = lanes * lane;
+  return success();
+}
+
+void port_event(void* context, std::uint8_t sub_type) {
+  auto& dev = *static_cast<mlx5_ib_dev*>(context);
+  if (sub_type == kPortChangeActive) ib_dispatch_event(dev, kEventPortActive, 1);
+  if (sub_type == kPortChangeDown) ib_dispatch_event(dev, kEventPortErr, 1);
+}
+
+void set_ops(ib_device_ops& ops) {
+  ops.driver_id = RDMA_DRIVER_MLX5;
+  ops.uverbs_abi_ver = MLX5_IB_UVERBS_ABI_VERSION;
+  ops.query_device = query_device;
+  ops.query_port = query_port;
+  ops.query_port_speed = query_port_speed;
+  ops.query_pkey = query_pkey;
+  ops.add_gid = add_gid;
+  ops.del_gid = del_gid;
+  ops.alloc_ucontext = alloc_ucontext;
+  ops.dealloc_ucontext = dealloc_ucontext;
+  ops.mmap = mlx5::mmap;
+  ops.alloc_pd = alloc_pd;
+  ops.dealloc_pd = dealloc_pd;
+  ops.reg_user_mr = reg_user_mr;
+  ops.dereg_mr = dereg_mr;
+  ops.create_user_ah = create_user_ah;
+  ops.destroy_ah = destroy_ah;
+  ops.create_cq = create_cq;
+  ops.destroy_cq = destroy_cq;
+  ops.create_qp = create_qp;
+  ops.modify_qp = modify_qp;
+  ops.query_qp = query_qp;
+  ops.destroy_qp = destroy_qp;
+  ops.driver_def = mlx5_ib_defs;
+}
+
+}  // namespace
+
+Status query_device(ib_device& d, ib_device_attr& a, Udata* uhw) {
+  auto& dev = to_mdev(d);
+  auto& m = *dev.mdev;
+  using cap = prm::cmd_hca_cap;
+  a = {};
+  a.fw_ver = std::uint64_t{m.fw_rev_major()} << 32 | std::uint64_t{m.fw_rev_minor()} << 16 | m.fw_rev_subminor();
+  a.fw_ver_str = dev.fw_ver;
+  a.sys_image_guid = byteswap(dev.sys_image_guid);
+  a.max_mr_size = ~std::uint64_t{0};
+  a.page_size_cap = ~((std::uint64_t{1} << m.cap_gen<cap::log_pg_sz>()) - 1);
+  a.vendor_id = m.ieee_vendor_id();
+  a.vendor_part_id = dev.pci_device;
+  a.hw_ver = dev.hw_rev;
+  a.device_cap_flags = kCapChangePhyPort | kCapPortActiveEvent | kCapSysImageGuid | kCapRcRnrNakGen;
+  if (m.cap_gen<cap::pkv>()) a.device_cap_flags |= kCapBadPkeyCntr;
+  if (m.cap_gen<cap::qkv>()) a.device_cap_flags |= kCapBadQkeyCntr;
+  a.max_qp = 1u << m.cap_gen<cap::log_max_qp>();
+  a.max_qp_wr = 1u << m.cap_gen<cap::log_max_qp_sz>();
+  std::uint32_t send_desc = std::min<std::uint32_t>(m.cap_gen<cap::max_wqe_sz_sq>(), kMaxReadDescriptor);
+  a.max_send_sge = (send_desc - 2 * kSegment) / kSegment;
+  a.max_recv_sge = m.cap_gen<cap::max_wqe_sz_rq>() / kSegment;
+  a.max_sge_rd = (kMaxReadDescriptor - 2 * kSegment) / kSegment;
+  a.max_cq = 1u << m.cap_gen<cap::log_max_cq>();
+  a.max_cqe = (1u << m.cap_gen<cap::log_max_cq_sz>()) - 1;
+  a.max_mr = 1u << m.cap_gen<cap::log_max_mkey>();
+  a.max_pd = 1u << m.cap_gen<cap::log_max_pd>();
+  a.max_qp_rd_atom = 1u << m.cap_gen<cap::log_max_ra_req_qp>();
+  a.max_qp_init_rd_atom = 1u << m.cap_gen<cap::log_max_ra_res_qp>();
+  a.max_res_rd_atom = a.max_qp_rd_atom * a.max_qp;
+  a.local_ca_ack_delay = static_cast<std::uint8_t>(m.cap_gen<cap::local_ca_ack_delay>());
+  bool atomics = m.cap_gen<cap::atomic>() && (m.cap_atomic<prm::atomic_caps::atomic_operations>() & (kAtomicCmpSwap | kAtomicFetchAdd)) &&
+                 (m.cap_atomic<prm::atomic_caps::atomic_size_qp>() & kAtomicSize8) &&
+                 m.cap_atomic<prm::atomic_caps::atomic_req_8B_endianness_mode>() == 1;
+  a.atomic_cap = atomics ? kAtomicHca : kAtomicNone;
+  if (dev.ops.create_srq) {
+    a.max_srq = 1u << m.cap_gen<cap::log_max_srq>();
+    a.max_srq_wr = (1u << m.cap_gen<cap::log_max_srq_sz>()) - 1;
+    a.max_srq_sge = a.max_recv_sge - 1;
+  }
+  if (dev.ops.attach_mcast) {
+    a.max_mcast_grp = 1u << m.cap_gen<cap::log_max_mcg>();
+    a.max_mcast_qp_attach = m.cap_gen<cap::max_qp_mcg>();
+    a.max_total_mcast_qp_attach = a.max_mcast_qp_attach * a.max_mcast_grp;
+  }
+  a.max_ah = std::numeric_limits<std::int32_t>::max();
+  a.max_pkeys = static_cast<std::uint16_t>(128u << m.cap_gen<cap::pkey_table_size>());
+  a.hca_core_clock = m.cap_gen<cap::device_frequency_khz>();
+  a.timestamp_mask = 0x7fff'ffff'ffff'ffff;
+  if (uhw == nullptr) return success();
+  return answer_query_device(dev, *uhw);
+}
+
+Status query_port(ib_device& d, std::uint32_t port, ib_port_attr& a) {
+  auto& dev = to_mdev(d);
+  if (port != 1) return refuse(EINVAL, "query_port: port {} of 1", port);
+  a = {};
+  Link l = UHCA_TRY(link_of(dev));
+  a.active_width = l.width;
+  a.active_speed = l.speed;
+  a.port_cap_flags = kPortCmSup | kPortIpBasedGids;
+  a.gid_tbl_len = std::min<std::uint32_t>(dev.mdev->cap_roce<prm::roce_cap::roce_address_table_size>(), kGidTableLen);
+  a.max_mtu = 5;
+  a.pkey_tbl_len = 1;
+  a.max_msg_sz = 1u << dev.mdev->cap_gen<prm::cmd_hca_cap::log_max_msg>();
+  UHCA_CHECK(query_port_speed(d, port, a.speed_100mbps));
+  auto state = netdev_state(dev.netdev);
+  if (!state || !state->running) {
+    a.state = kPortDown;
+    a.phys_state = kPhysDisabled;
+    a.active_mtu = 1;
+    return success();
+  }
+  auto vport = UHCA_TRY(dev.mdev->query_vport_state());
+  a.state = vport.up ? kPortActive : kPortDown;
+  a.phys_state = vport.up ? kPhysLinkUp : kPhysDisabled;
+  a.active_mtu = std::max<std::uint8_t>(1, roce_mtu(state->mtu));
+  return success();
+}
+
+}  // namespace uhca::kernel::mlx5
+
+namespace uhca::kernel {
+
+Result<ib_device*> mlx5_ib_probe(pci::InprocEndpoint& slot) {
+  auto dev = std::make_unique<mlx5::mlx5_ib_dev>(slot);
+  dev->mdev = UHCA_TRY(mlx5::mlx5_core_dev::probe(slot));
+  auto& m = *dev->mdev;
+  auto vport = UHCA_TRY(m.query_nic_vport());
+  if (!m.cap_gen<prm::cmd_hca_cap::roce>()) return refuse(EOPNOTSUPP, "the device has no RoCE");
+
+  dev->name = "mlx5_%d";
+  dev->node_guid = vport.node_guid;
+  dev->sys_image_guid = vport.system_image_guid;
+  dev->min_inline = vport.min_inline;
+  dev->board_id = m.board_id();
+  dev->fw_ver = fmt::format("{}.{}.{:04}", m.fw_rev_major(), m.fw_rev_minor(), m.fw_rev_subminor());
+  dev->hca_type = fmt::format("MT{}", slot.device_id());  // Linux: hca_type_show
+  dev->netdev = slot.netdev();
+  dev->netdev_ifindex = static_cast<int>(if_nametoindex(slot.netdev().c_str()));
+  dev->pci_vendor = slot.vendor_id();
+  dev->pci_device = slot.device_id();
+  dev->pci_address = "0000:03:00.0";
+  dev->num_ports = 1;
+  dev->num_comp_vectors = m.num_comp_vectors();
+  mlx5::set_ops(dev->ops);
+
+  UHCA_CHECK(m.set_roce(true));
+  m.set_port_listener(&mlx5::port_event, dev.get());
+  Status registered = ib_register_device(*dev);
+  if (!registered) {
+    m.set_port_listener(nullptr, nullptr);
+    if (Status s = m.set_roce(false); !s) log::error("RoCE could not be switched off");
+    return registered.error();
+  }
+  log::info("{}: {} firmware {} on {}, {} completion vectors", dev->name, dev->hca_type, dev->fw_ver, dev->netdev, dev->num_comp_vectors);
+  return static_cast<ib_device*>(dev.release());
+}
+
+void mlx5_ib_remove(ib_device* d) {
+  std::unique_ptr<mlx5::mlx5_ib_dev> dev(&mlx5::to_mdev(*d));
+  ib_unregister_device(*dev);
+  dev->mdev->set_port_listener(nullptr, nullptr);
+  if (Status s = dev->mdev->set_roce(false); !s) log::error("{}: RoCE could not be switched off", dev->name);
+}
+
+}  // namespace uhca::kernel

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: MIT
+// The driver's own side of the core's objects. Linux: drivers/infiniband/hw/mlx5/mlx5_ib.h.
+#pragma once
+
+#include <rdma/mlx5-abi.h>
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "device/pci/inproc.h"
+#include "kernel/core/ib_verbs.h"
+#include "kernel/mlx5_core/mlx5_core.h"
+#include "kernel/mm/umem.h"
+
+namespace uhca::kernel::mlx5 {
+
+// Access flags of the uapi (IB_ACCESS_*).
+inline constexpr std::uint32_t kAccessLocalWrite = 1, kAccessRemoteWrite = 2, kAccessRemoteRead = 4, kAccessRemoteAtomic = 8,
+                               kAccessMwBind = 16, kAccessZeroBased = 32, kAccessOnDemand = 64, kAccessRelaxedOrdering = 1u << 20;
+
+struct mlx5_ib_dev final : ib_device {
+  explicit mlx5_ib_dev(pci::InprocEndpoint& s) : slot(s) {}
+  ~mlx5_ib_dev() override = default;
+
+  pci::InprocEndpoint& slot;
+  std::unique_ptr<mlx5_core_dev> mdev;
+  std::uint8_t min_inline = 0;  // nic vport context: min_wqe_inline_mode
+
+  void doorbell(std::uint64_t bar_offset, std::uint64_t value) override { slot.doorbell(bar_offset, value); }
+  void look_at_send_queue(std::uint32_t qpn) override { slot.look_at_send_queue(qpn); }
+  void look_at_cq(std::uint32_t cqn) override { slot.look_at_cq(cqn); }
+  void polled_empty() override { slot.polled_empty(); }
+  void going_to_sleep() override { slot.going_to_sleep(); }
+  void watch_uar(std::uint32_t uar_index, bool on) override { slot.watch_uar(uar_index, on); }
+  void invalidate_range(UserPtr va, std::size_t length, std::string_view how) override { mdev->domain().invalidate(va, length, how); }
+};
+inline mlx5_ib_dev& to_mdev(ib_device& d) {
+  return static_cast<mlx5_ib_dev&>(d);
+}
+
+// A page that the program may map under a cookie.
+struct UarEntry {
+  std::uint32_t page_id = 0;
+  std::uint64_t pgoff = 0;  // what mmap gets, in pages
+};
+
+struct mlx5_ib_ucontext final : ib_ucontext {
+  std::uint32_t tdn = 0;
+  std::uint8_t cqe_version = 0;
+  bool lib_uar_dyn = false;
+  std::vector<std::uint32_t> sys_pages;  // static UAR pages of programs without dynamic mode
+
+  std::mutex lock;                             // entries
+  std::map<std::uint64_t, UarEntry*> entries;  // by page offset; owned by their uobjects
+  std::uint32_t next_cookie = 0;
+};
+inline mlx5_ib_ucontext& to_mucontext(ib_ucontext& c) {
+  return static_cast<mlx5_ib_ucontext&>(c);
+}
+
+struct mlx5_ib_pd final : ib_pd {
+  std::uint32_t pdn = 0;
+};
+inline mlx5_ib_pd& to_mpd(ib_pd& p) {
+  return static_cast<mlx5_ib_pd&>(p);
+}
+
+struct mlx5_ib_mr final : ib_mr {
+  std::unique_ptr<mm::Umem> umem;
+};
+inline mlx5_ib_mr& to_mmr(ib_mr& m) {
+  return static_cast<mlx5_ib_mr&>(m);
+}
+
+struct mlx5_ib_cq final : ib_cq, mlx5_core_cq {
+  std::uint32_t cqe_size = 64;
+  std::unique_ptr<mm::Umem> buffer, doorbell;
+  std::uint32_t hw_cqn() const override { return cqn; }
+};
+inline mlx5_ib_cq& to_mcq(ib_cq& c) {
+  return static_cast<mlx5_ib_cq&>(c);
+}
+
+struct mlx5_ib_qp final : ib_qp, mlx5_core_qp {
+  std::mutex lock;  // one state change at a time
+  ib_qp_state state = ib_qp_state::RESET;
+  std::uint32_t atomic_rd_en = 0;  // access flags in effect
+  std::uint8_t resp_depth = 0;     // max_dest_rd_atomic in effect
+  std::uint8_t port_num = 0;
+  std::uint32_t sq_wqe_cnt = 0, rq_wqe_cnt = 0, rq_max_gs = 0, rq_wqe_shift = 0;
+  std::uint32_t max_inline_data = 0;
+  bool sq_sig_all = false;
+  std::unique_ptr<mm::Umem> buffer, doorbell;
+};
+inline mlx5_ib_qp& to_mqp(ib_qp& q) {
+  return static_cast<mlx5_ib_qp&>(q);
+}
+
+// Operations, by file.
+// main.cpp
+Status query_device(ib_device&, ib_device_attr&, Udata*);
+Status query_port(ib_device&, std::uint32_t port, ib_port_attr&);
+// ucontext.cpp
+Result<std::unique_ptr<ib_ucontext>> alloc_ucontext(ib_device&, Udata&);
+void dealloc_ucontext(ib_ucontext&);
+Result<MmapTarget> mmap(ib_ucontext&, std::uint64_t pgoff, std::size_t length, int prot);
+::mlx5_ib_alloc_ucontext_resp ucontext_resp(mlx5_ib_dev&, mlx5_ib_ucontext&);
+// Takes a UAR page of the device and gives it a cookie of this context.
+Result<std::unique_ptr<UarEntry>> alloc_uar_entry(mlx5_ib_ucontext&);
+Status free_uar_entry(mlx5_ib_ucontext&, UarEntry&);
+// The UAR page behind what a create command says; EINVAL.
+Result<std::uint32_t> uar_of_bfreg(mlx5_ib_ucontext&, std::uint32_t bfreg);
+// mr.cpp
+Result<std::unique_ptr<ib_pd>> alloc_pd(ib_device&, ib_ucontext*, Udata*);
+Status dealloc_pd(ib_pd&);
+Result<std::unique_ptr<ib_mr>> reg_user_mr(ib_pd&, std::uint64_t start, std::uint64_t length, std::uint64_t iova, std::uint32_t access,
+                                           Udata*);
+Status dereg_mr(ib_mr&);
+Result<std::unique_ptr<ib_ah>> create_user_ah(ib_pd&, const rdma_ah_attr&, Udata*);
+Status destroy_ah(ib_ah&);
+// cq.cpp
+Result<std::unique_ptr<ib_cq>> create_cq(ib_device&, ib_ucontext*, const ib_cq_init_attr&, Udata*);
+Status destroy_cq(ib_cq&);
+// qp.cpp
+Result<std::unique_ptr<ib_qp>> create_qp(ib_pd&, ib_qp_init_attr&, Udata*);
+Status destroy_qp(ib_qp&);
+std::uint8_t to_mlx5_st(ib_qp_type t);
+// qp_modify.cpp
+Status modify_qp(ib_qp&, const ib_qp_attr&, std::uint32_t attr_mask, Udata*);
+Status query_qp(ib_qp&, ib_qp_attr&, std::uint32_t attr_mask, ib_qp_init_attr&);
+// uapi.cpp
+extern const uapi_definition mlx5_ib_defs[];
+
+}  // namespace uhca::kernel::mlx5

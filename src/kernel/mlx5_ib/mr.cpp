@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: MIT
+// Protection domains, memory regions, address handles. Linux: hw/mlx5/main.c, mr.c, ah.c.
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+#include "base/log.h"
+#include "base/types.h"
+#include "kernel/mlx5_ib/mlx5_ib_dev.h"
+#include "prm/cmd_object.h"
+#include "prm/context.h"
+
+namespace uhca::kernel::mlx5 {
+namespace {
+
+// Bus addresses agree with iovas modulo 2 GiB: that is the page size of every MR, so registering costs one entry per 2 GiB.
+constexpr unsigned kLogPage = 31;
+constexpr std::uint64_t kPresent = 3;  // MTT: readable and writable (Linux: MLX5_IB_MTT_PRESENT)
+constexpr std::uint32_t kModeMtt = 1;
+
+}  // namespace
+
+Result<std::unique_ptr<ib_pd>> alloc_pd(ib_device& d, ib_ucontext* uctx, Udata* udata) {
+  auto& m = *to_mdev(d).mdev;
+  auto pd = std::make_unique<mlx5_ib_pd>();
+  pd->device = &d;
+  pd->ucontext = uctx;
+  pd->pdn = UHCA_TRY(m.alloc_pd());
+  if (udata != nullptr) {
+    ::mlx5_ib_alloc_pd_resp resp{pd->pdn};
+    if (Status s = udata->copy_out(&resp, sizeof resp); !s) {
+      if (Status f = m.dealloc_pd(pd->pdn); !f) log::error("PD {:#x} could not be freed", pd->pdn);
+      return s.error();
+    }
+  }
+  return std::unique_ptr<ib_pd>(std::move(pd));
+}
+
+Status dealloc_pd(ib_pd& pd) {
+  return to_mdev(*pd.device).mdev->dealloc_pd(to_mpd(pd).pdn);
+}
+
+Result<std::unique_ptr<ib_mr>> reg_user_mr(ib_pd& pd, std::uint64_t start, std::uint64_t length, std::uint64_t iova, std::uint32_t access,
+                                           Udata*) {
+  auto& dev = to_mdev(*pd.device);
+  auto& m = *dev.mdev;
+  if (access & kAccessOnDemand) return refuse(EOPNOTSUPP, "reg_mr: the device has no on-demand paging");
+  if ((start ^ iova) & 0xfff) return refuse(EINVAL, "reg_mr: address {:#x} and iova {:#x} differ within the page", start, iova);
+  if (iova + length < iova) return refuse(EINVAL, "reg_mr: iova {:#x} + {:#x} wraps", iova, length);
+  bool writable = access & (kAccessLocalWrite | kAccessRemoteWrite | kAccessRemoteAtomic | kAccessMwBind);
+  auto mr = std::make_unique<mlx5_ib_mr>();
+  mr->umem = UHCA_TRY(m.domain().pin_like(start, length, writable, "MR", iova));
+
+  pci::DmaAddr dma = mr->umem->dma();
+  constexpr std::uint64_t page = std::uint64_t{1} << kLogPage;
+  pci::DmaAddr first = align_down(dma, page);
+  std::size_t entries = (align_up(dma + length, page) - first) >> kLogPage;
+  std::size_t octowords = (entries + 1) / 2;
+  std::vector<std::uint8_t> in(prm::create_mkey_in::kBytes + octowords * 16);
+  void* mkc = prm::at<prm::create_mkey_in::memory_key_mkey_entry>(in.data());
+  prm::set<prm::mkc::access_mode_1_0>(mkc, kModeMtt);
+  prm::set<prm::mkc::umr_en>(mkc, 1);
+  prm::set<prm::mkc::lr>(mkc, 1);
+  prm::set<prm::mkc::lw>(mkc, access & kAccessLocalWrite ? 1 : 0);
+  prm::set<prm::mkc::rr>(mkc, access & kAccessRemoteRead ? 1 : 0);
+  prm::set<prm::mkc::rw>(mkc, access & kAccessRemoteWrite ? 1 : 0);
+  prm::set<prm::mkc::a>(mkc, access & kAccessRemoteAtomic ? 1 : 0);
+  if (access & kAccessRelaxedOrdering) {
+    if (m.cap_gen<prm::cmd_hca_cap::relaxed_ordering_write>()) prm::set<prm::mkc::relaxed_ordering_write>(mkc, 1);
+    if (m.cap_gen<prm::cmd_hca_cap::relaxed_ordering_read>()) prm::set<prm::mkc::relaxed_ordering_read>(mkc, 1);
+  }
+  prm::set<prm::mkc::qpn>(mkc, 0xffffff);
+  prm::set<prm::mkc::pd>(mkc, to_mpd(pd).pdn);
+  prm::set<prm::mkc::start_addr>(mkc, iova);
+  prm::set<prm::mkc::len>(mkc, length);
+  prm::set<prm::mkc::log_page_size>(mkc, kLogPage);
+  prm::set<prm::mkc::translations_octword_size>(mkc, octowords);
+  prm::set<prm::create_mkey_in::translations_octword_actual_size>(in.data(), octowords);
+  for (std::size_t i = 0; i < entries; ++i)
+    store_be<std::uint64_t>(in.data() + prm::byte_of<prm::create_mkey_in::klm_pas_mtt> + i * 8, (first + i * page) | kPresent);
+  std::uint32_t key = UHCA_TRY(m.create_mkey(in));
+  m.domain().rename(*mr->umem, fmt::format("MR lkey {:#x}", key));
+  mr->device = pd.device;
+  mr->pd = &pd;
+  mr->lkey = mr->rkey = key;
+  mr->iova = iova;
+  mr->length = length;
+  return std::unique_ptr<ib_mr>(std::move(mr));
+}
+
+Status dereg_mr(ib_mr& mr) {
+  // The key first: while it lives, the device may use the memory.
+  UHCA_CHECK(to_mdev(*mr.device).mdev->destroy_mkey(mr.lkey));
+  to_mmr(mr).umem.reset();
+  return success();
+}
+
+Result<std::unique_ptr<ib_ah>> create_user_ah(ib_pd& pd, const rdma_ah_attr& attr, Udata* udata) {
+  if (!attr.is_global) return refuse(EINVAL, "create_ah: RoCE needs a GRH");
+  if (udata != nullptr && udata->outlen > 0) {
+    // Linux: create_ah of user verbs on Ethernet returns the resolved MAC; libmlx5 writes it into its address vectors.
+    ::mlx5_ib_create_ah_resp resp{};
+    constexpr std::size_t need = offsetof(::mlx5_ib_create_ah_resp, dmac) + sizeof resp.dmac;
+    if (udata->outlen < need) return refuse(EINVAL, "create_ah: room for {} bytes; {} are needed", udata->outlen, need);
+    resp.response_length = need;
+    std::copy(attr.dmac.begin(), attr.dmac.end(), resp.dmac);
+    UHCA_CHECK(udata->copy_out(&resp, need));
+  }
+  auto ah = std::make_unique<ib_ah>();
+  ah->device = pd.device;
+  ah->pd = &pd;
+  ah->attr = attr;
+  return ah;
+}
+
+Status destroy_ah(ib_ah&) {
+  return success();
+}
+
+}  // namespace uhca::kernel::mlx5

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: MIT
+// User contexts: UAR pages and how they are mapped. Linux: hw/mlx5/main.c.
+#include <algorithm>
+#include <cstddef>
+
+#include "base/log.h"
+#include "base/types.h"
+#include "kernel/mlx5_ib/mlx5_ib_dev.h"
+
+namespace uhca::kernel::mlx5 {
+namespace {
+
+constexpr std::size_t kPage = 4096;
+constexpr std::uint32_t kBfregsPerPage = 2;  // MLX5_NON_FP_BFREGS_PER_UAR
+constexpr std::uint32_t kMaxBfregs = 1024;   // MLX5_MAX_BFREGS
+constexpr std::uint32_t kCacheLine = 64;
+
+// mmap's page offset: command in bits 8..15, index in bits 0..7 and 16..23 (Linux: MLX5_IB_MMAP_CMD_SHIFT, get_extended_index).
+enum MmapCommand : std::uint32_t {
+  kRegular = 0,
+  kContiguous = 1,
+  kWc = 2,
+  kNc = 3,
+  kCoreClock = 5,
+  kAllocWc = 6,
+  kClockInfo = 7,
+  kDeviceMem = 8,
+  kFirstCookie = 9
+};
+
+std::uint64_t cookie_pgoff(std::uint32_t cookie) {
+  std::uint64_t command = kFirstCookie + (cookie >> 16), index = cookie & 0xffff;
+  return (index >> 8) << 16 | command << 8 | (index & 0xff);
+}
+constexpr std::uint32_t kMaxCookie = (0x100 - kFirstCookie) << 16;
+
+}  // namespace
+
+::mlx5_ib_alloc_ucontext_resp ucontext_resp(mlx5_ib_dev& dev, mlx5_ib_ucontext& c) {
+  auto& m = *dev.mdev;
+  using cap = prm::cmd_hca_cap;
+  ::mlx5_ib_alloc_ucontext_resp r{};
+  r.qp_tab_size = 1u << m.cap_gen<cap::log_max_qp>();
+  // No write-combining: every doorbell is one 8-byte store, which is all that a page of memory can tell the device.
+  r.bf_reg_size = 0;
+  r.tot_bfregs = c.lib_uar_dyn ? 0 : static_cast<std::uint32_t>(c.sys_pages.size()) * kBfregsPerPage;
+  r.cache_line_size = kCacheLine;
+  r.max_sq_desc_sz = static_cast<std::uint16_t>(m.cap_gen<cap::max_wqe_sz_sq>());
+  r.max_rq_desc_sz = static_cast<std::uint16_t>(m.cap_gen<cap::max_wqe_sz_rq>());
+  r.max_send_wqebb = 1u << m.cap_gen<cap::log_max_qp_sz>();
+  r.max_recv_wr = 1u << m.cap_gen<cap::log_max_qp_sz>();
+  r.max_srq_recv_wr = 1u << m.cap_gen<cap::log_max_srq_sz>();
+  r.num_ports = static_cast<std::uint16_t>(dev.num_ports);
+  r.cqe_version = c.cqe_version;
+  r.cmds_supp_uhw = MLX5_USER_CMDS_SUPP_UHW_QUERY_DEVICE | MLX5_USER_CMDS_SUPP_UHW_CREATE_AH;
+  r.eth_min_inline = static_cast<std::uint8_t>(dev.min_inline + 1);
+  r.log_uar_size = 12;
+  r.num_uars_per_page = 1;
+  return r;
+}
+
+Result<std::unique_ptr<ib_ucontext>> alloc_ucontext(ib_device& d, Udata& udata) {
+  auto& dev = to_mdev(d);
+  auto& m = *dev.mdev;
+  using Req = ::mlx5_ib_alloc_ucontext_req_v2;
+  if (udata.inlen != sizeof(::mlx5_ib_alloc_ucontext_req) && udata.inlen < offsetof(Req, max_cqe_version))
+    return refuse(EINVAL, "alloc_ucontext: request of {} bytes", udata.inlen);
+  Req req;
+  UHCA_CHECK(udata.copy_in(&req, sizeof req));
+  if (req.flags & ~static_cast<std::uint32_t>(MLX5_IB_ALLOC_UCTX_DEVX)) return refuse(EOPNOTSUPP, "alloc_ucontext: flags {:#x}", req.flags);
+  if (req.comp_mask || req.reserved0 || req.reserved1 || req.reserved2)
+    return refuse(EOPNOTSUPP, "alloc_ucontext: comp_mask {:#x} or reserved fields are set", req.comp_mask);
+  std::uint64_t bfregs = align_up(req.total_num_bfregs, kBfregsPerPage);
+  if (bfregs == 0 || req.num_low_latency_bfregs > bfregs - 1)
+    return refuse(EINVAL, "alloc_ucontext: {} low latency of {} bfregs", req.num_low_latency_bfregs, bfregs);
+  if ((req.flags & MLX5_IB_ALLOC_UCTX_DEVX) && m.cap_gen<prm::cmd_hca_cap::log_max_uctx>() == 0)
+    return refuse(EINVAL, "alloc_ucontext: DEVX is not supported by the device (log_max_uctx 0)");
+
+  auto c = std::make_unique<mlx5_ib_ucontext>();
+  c->device = &d;
+  c->lib_uar_dyn = req.lib_caps & MLX5_LIB_CAP_DYN_UAR;
+  c->cqe_version = static_cast<std::uint8_t>(std::min<std::uint32_t>(m.cap_gen<prm::cmd_hca_cap::cqe_version>(), req.max_cqe_version));
+  Status s;
+  if (!c->lib_uar_dyn) {
+    if (bfregs > kMaxBfregs) return refuse(ENOMEM, "alloc_ucontext: {} bfregs of at most {}", bfregs, kMaxBfregs);
+    for (std::uint64_t i = 0; i < bfregs / kBfregsPerPage && s.ok(); ++i) {
+      auto uar = m.alloc_uar();
+      if (uar) {
+        c->sys_pages.push_back(*uar);
+      } else {
+        s = uar.error();
+      }
+    }
+  }
+  if (s.ok()) {
+    auto td = m.alloc_transport_domain();
+    if (td) {
+      c->tdn = *td;
+      auto resp = ucontext_resp(dev, *c);
+      resp.response_length = static_cast<std::uint32_t>(std::min(udata.outlen, sizeof resp));
+      s = udata.copy_out(&resp, resp.response_length);
+      if (s.ok()) return std::unique_ptr<ib_ucontext>(std::move(c));
+      if (Status f = m.dealloc_transport_domain(c->tdn); !f) log::error("transport domain {:#x} could not be freed", c->tdn);
+    } else {
+      s = td.error();
+    }
+  }
+  for (std::uint32_t uar : c->sys_pages)
+    if (Status f = m.dealloc_uar(uar); !f) log::error("UAR {:#x} could not be freed", uar);
+  return s.error();
+}
+
+void dealloc_ucontext(ib_ucontext& uctx) {
+  auto& c = to_mucontext(uctx);
+  auto& m = *to_mdev(*c.device).mdev;
+  if (Status f = m.dealloc_transport_domain(c.tdn); !f) log::error("transport domain {:#x} could not be freed", c.tdn);
+  for (std::uint32_t uar : c.sys_pages)
+    if (Status f = m.dealloc_uar(uar); !f) log::error("UAR {:#x} could not be freed", uar);
+}
+
+Result<std::unique_ptr<UarEntry>> alloc_uar_entry(mlx5_ib_ucontext& c) {
+  auto& m = *to_mdev(*c.device).mdev;
+  auto e = std::make_unique<UarEntry>();
+  e->page_id = UHCA_TRY(m.alloc_uar());
+  std::lock_guard g(c.lock);
+  // Cookies go round; one that is still in use is passed over.
+  for (std::uint32_t tries = 0; tries < kMaxCookie; ++tries) {
+    e->pgoff = cookie_pgoff(c.next_cookie);
+    c.next_cookie = (c.next_cookie + 1) % kMaxCookie;
+    if (c.entries.emplace(e->pgoff, e.get()).second) return e;
+  }
+  if (Status f = m.dealloc_uar(e->page_id); !f) log::error("UAR {:#x} could not be freed", e->page_id);
+  return refuse(ENOMEM, "no mmap offset left for a UAR page");
+}
+
+Status free_uar_entry(mlx5_ib_ucontext& c, UarEntry& e) {
+  UHCA_CHECK(to_mdev(*c.device).mdev->dealloc_uar(e.page_id));
+  std::lock_guard g(c.lock);
+  c.entries.erase(e.pgoff);
+  return success();
+}
+
+Result<std::uint32_t> uar_of_bfreg(mlx5_ib_ucontext& c, std::uint32_t bfreg) {
+  if (c.lib_uar_dyn) return refuse(EINVAL, "bfreg {}: this context has dynamic UARs, which need a UAR page index", bfreg);
+  if (bfreg / kBfregsPerPage >= c.sys_pages.size()) return refuse(EINVAL, "bfreg {} of {}", bfreg, c.sys_pages.size() * kBfregsPerPage);
+  return c.sys_pages[bfreg / kBfregsPerPage];
+}
+
+Result<MmapTarget> mmap(ib_ucontext& uctx, std::uint64_t pgoff, std::size_t length, int prot) {
+  auto& c = to_mucontext(uctx);
+  auto& dev = to_mdev(*c.device);
+  (void)prot;
+  auto command = static_cast<std::uint32_t>(pgoff >> 8 & 0xff);
+  auto uar_page = [&dev](std::uint32_t uar) { return MmapTarget{dev.slot.bar_fd(), std::uint64_t{uar} * kPage, uar, false}; };
+  switch (command) {
+    case kRegular:
+    case kNc:
+    case kWc: {
+      if (length != kPage) return refuse(EINVAL, "mmap of a UAR: {} bytes, not a page", length);
+      std::uint64_t index = pgoff & 0xff;
+      if (c.lib_uar_dyn || index >= c.sys_pages.size()) return refuse(EINVAL, "mmap: static UAR page {} of {}", index, c.sys_pages.size());
+      return uar_page(c.sys_pages[index]);
+    }
+    case kContiguous: return refuse(ENOSYS, "mmap: contiguous pages are not offered");
+    case kCoreClock: return refuse(EOPNOTSUPP, "mmap: the core clock page is not offered");
+    case kAllocWc: return refuse(EINVAL, "mmap: dynamic UAR pages are allocated as objects");
+    case kClockInfo: return refuse(EOPNOTSUPP, "mmap: the clock info page is not offered");
+    case kDeviceMem: return refuse(EINVAL, "mmap: no device memory");
+    default: break;
+  }
+  std::lock_guard g(c.lock);
+  auto it = c.entries.find(pgoff);
+  if (it == c.entries.end()) return refuse(EINVAL, "mmap: page offset {:#x} belongs to no object", pgoff);
+  if (length != kPage) return refuse(EINVAL, "mmap of a UAR: {} bytes, not a page", length);
+  return uar_page(it->second->page_id);
+}
+
+}  // namespace uhca::kernel::mlx5
