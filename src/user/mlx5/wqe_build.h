@@ -140,6 +140,7 @@ inline void put_datagram(std::uint8_t* seg, const std::uint8_t* av, std::uint32_
   std::memcpy(b, av, sizeof b);
   prm::set<S::qkey_or_dc_key>(b, 0);
   prm::set<S::qkey>(b, qkey);
+  b[prm::byte_of<S::ext>] = 0;
   prm::set<S::ext>(b, 1);
   prm::set<S::dqp_dct>(b, remote_qpn & 0xffffff);
   std::memcpy(seg, b, sizeof b);
