@@ -71,8 +71,9 @@ std::size_t copy(void* dst, const void* src, std::size_t n) {
   if (n < 64) {
     std::size_t words = n & ~std::size_t{7};
     std::size_t left = uhca_safecopy_words(dst, src, words);
-    if (left) return left + (n - words);
-    std::size_t tail = n - words;
+    // After a fault (rare) the rest goes byte by byte: the residue is exact.
+    std::size_t tail = left + (n - words);
+    words -= left;
     return tail ? movsb(static_cast<char*>(dst) + words, static_cast<const char*>(src) + words, tail) : 0;
   }
   return movsb(dst, src, n);
