@@ -38,4 +38,8 @@ Result<std::shared_ptr<VerbsFile>> uverbs_open(int minor);
 // call on it as a hint that the caller is about to sleep.
 bool uverbs_is_event_fd(int fd);
 
+// What read(fd, buf, count) on an event file must answer instead of reading the pipe: EIO after close (where the pipe says end of
+// file), EINVAL when count is less than one event (where the pipe would cut it). Ok: read the pipe. EBADF: not an event file.
+Status uverbs_event_read_check(int fd, std::size_t count);
+
 }  // namespace uhca::kernel

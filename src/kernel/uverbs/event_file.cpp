@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: MIT
+#include "kernel/uverbs/event_file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <pthread.h>
+#include <rdma/ib_user_verbs.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "base/fd.h"
+#include "base/inside.h"
+#include "base/log.h"
+#include "base/trace.h"
+#include "kernel/uverbs/file.h"
+
+namespace uhca::kernel {
+namespace {
+
+constexpr std::size_t kSigsetBytes = 8;  // the kernel's sigset_t
+
+struct ErrnoKeeper {
+  int saved = errno;
+  ~ErrnoKeeper() { errno = saved; }
+};
+
+// All live event files by inode, and the thread that refills full pipes.
+struct Files {
+  std::mutex lock;
+  std::vector<std::weak_ptr<EventFile>> all;
+  std::vector<std::weak_ptr<EventFile>> waiting;  // have a backlog
+  int wake = -1;
+  pid_t thread_pid = 0;
+};
+Files& files() {
+  static Files& f = *new Files;
+  return f;
+}
+
+std::uint64_t inode_of(int fd) {
+  struct stat st;
+  if (syscall(SYS_fstat, fd, &st) != 0 || !S_ISFIFO(st.st_mode)) return 0;
+  return st.st_ino;
+}
+
+void* refill_thread(void*) {
+  Files& f = files();
+  std::vector<std::shared_ptr<EventFile>> mine;
+  std::vector<pollfd> polls;
+  for (;;) {
+    polls.assign(1, pollfd{f.wake, POLLIN, 0});
+    for (auto& m : mine) polls.push_back({m->write_fd(), POLLOUT, 0});
+    syscall(SYS_poll, polls.data(), polls.size(), -1);
+    if (polls[0].revents) {
+      std::uint64_t n;
+      [[maybe_unused]] long r = syscall(SYS_read, f.wake, &n, sizeof n);
+      std::lock_guard g(f.lock);
+      for (auto& w : f.waiting) {
+        auto p = w.lock();
+        if (p && std::find(mine.begin(), mine.end(), p) == mine.end()) mine.push_back(std::move(p));
+      }
+      f.waiting.clear();
+    }
+    inside::Guard guard;
+    mine.erase(std::remove_if(mine.begin(), mine.end(), [](auto& m) { return !m->refill(); }), mine.end());
+  }
+  return nullptr;
+}
+
+void want_refill(std::weak_ptr<EventFile> file) {
+  Files& f = files();
+  std::lock_guard g(f.lock);
+  f.waiting.push_back(std::move(file));
+  pid_t me = static_cast<pid_t>(syscall(SYS_getpid));
+  if (f.thread_pid != me) {
+    f.wake = fd::adopt(static_cast<int>(syscall(SYS_eventfd2, 0, EFD_CLOEXEC | EFD_NONBLOCK)));
+    sigset_t all, old;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    pthread_t t;
+    pthread_attr_t attr;
+    pthread_attr_init(&attr);
+    pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+    int err = f.wake < 0 ? EMFILE : pthread_create(&t, &attr, refill_thread, nullptr);
+    pthread_attr_destroy(&attr);
+    pthread_sigmask(SIG_SETMASK, &old, nullptr);
+    if (err) {
+      log::error("event file: no thread to refill a full channel ({}); its events wait for the next event", err);
+      return;
+    }
+    f.thread_pid = me;
+  }
+  std::uint64_t one = 1;
+  [[maybe_unused]] long r = syscall(SYS_write, f.wake, &one, sizeof one);
+}
+
+}  // namespace
+
+Result<std::shared_ptr<EventFile>> EventFile::create(Kind kind, int* read_fd) {
+  int p[2];
+  if (syscall(SYS_pipe2, p, O_DIRECT | O_CLOEXEC) != 0) return refuse(errno, "event file: no pipe");
+  std::uint64_t ino = inode_of(p[0]);
+  int w = fd::adopt(p[1]);
+  syscall(SYS_fcntl, w, F_SETFL, O_WRONLY | O_DIRECT | O_NONBLOCK);
+  std::shared_ptr<EventFile> f(new EventFile(kind, w, ino));
+  Files& reg = files();
+  std::lock_guard g(reg.lock);
+  reg.all.erase(std::remove_if(reg.all.begin(), reg.all.end(), [](auto& x) { return x.expired(); }), reg.all.end());
+  reg.all.push_back(f);
+  *read_fd = p[0];
+  return f;
+}
+
+EventFile::~EventFile() {
+  fd::close(wfd_);
+}
+
+std::shared_ptr<EventFile> EventFile::of_fd(int fd) {
+  std::uint64_t ino = inode_of(fd);
+  if (!ino) return nullptr;
+  Files& reg = files();
+  std::lock_guard g(reg.lock);
+  for (auto& w : reg.all)
+    if (auto f = w.lock(); f && f->inode_ == ino) return f;
+  return nullptr;
+}
+
+int EventFile::write_one(const Event& e) {
+  ErrnoKeeper keep;
+  ::ib_uverbs_async_event_desc d{};
+  d.element = e.element;
+  d.event_type = e.type;
+  // A closed read end raises SIGPIPE in this thread, which may be the program's: hold it back and take it away.
+  std::uint64_t pipe_bit = std::uint64_t{1} << (SIGPIPE - 1), old = 0, pending = 0;
+  syscall(SYS_rt_sigprocmask, SIG_BLOCK, &pipe_bit, &old, kSigsetBytes);
+  syscall(SYS_rt_sigpending, &pending, kSigsetBytes);
+  long n = syscall(SYS_write, wfd_, &d, event_size());
+  int err = n < 0 ? errno : 0;
+  if (err == EPIPE && !(pending & pipe_bit)) {
+    timespec zero{};
+    syscall(SYS_rt_sigtimedwait, &pipe_bit, nullptr, &zero, kSigsetBytes);
+  }
+  syscall(SYS_rt_sigprocmask, SIG_SETMASK, &old, nullptr, kSigsetBytes);
+  if (err == EAGAIN) return 0;
+  if (n < 0) return -1;
+  ring_[ring_head_++ % kRing] = e.src;
+  return 1;
+}
+
+void EventFile::post(EventSource* src, std::uint64_t element, std::uint32_t event_type) {
+  inside::Guard guard;  // a signal handler that posts must not come back here with the lock held
+  bool full = false;
+  {
+    std::lock_guard g(lock_);
+    if (closed_) return;
+    Event e{src, element, event_type};
+    int r = backlog_.empty() ? write_one(e) : 0;
+    if (r < 0) return;
+    if (src) ++src->posted;
+    if (r == 0) {
+      full = backlog_.empty();
+      backlog_.push_back(e);
+    }
+  }
+  if (trace::on())
+    trace::Event("wake", kind_ == Kind::kCompletion ? "comp_channel" : "async_file").hex("element", element).unum("event_type", event_type);
+  if (full) {
+    Files& reg = files();
+    std::weak_ptr<EventFile> self;
+    {
+      std::lock_guard g(reg.lock);
+      for (auto& w : reg.all)
+        if (auto f = w.lock(); f.get() == this) self = w;
+    }
+    want_refill(std::move(self));
+  }
+}
+
+void EventFile::move_backlog() {
+  while (!backlog_.empty()) {
+    int r = write_one(backlog_.front());
+    if (r == 0) return;
+    if (r < 0) {
+      backlog_.clear();
+      return;
+    }
+    backlog_.pop_front();
+  }
+}
+
+bool EventFile::refill() {
+  std::lock_guard g(lock_);
+  if (closed_) return false;
+  move_backlog();
+  return !backlog_.empty();
+}
+
+unsigned EventFile::drain(Event (&out)[kRing]) {
+  ErrnoKeeper keep;
+  char path[40];
+  *fmt::format_to_n(path, sizeof path - 1, "/proc/self/fd/{}", wfd_.load()).out = 0;
+  long r = syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  if (r < 0) {
+    log::error("event file: {} cannot be reopened; unread events count as read", path);
+    return 0;
+  }
+  unsigned n = 0;
+  ::ib_uverbs_async_event_desc d{};
+  while (n < kRing) {
+    if (syscall(SYS_read, r, &d, event_size()) <= 0) break;
+    out[n].element = d.element;
+    out[n].type = kind_ == Kind::kAsync ? d.event_type : 0;
+    ++n;
+  }
+  syscall(SYS_close, r);
+  // The newest n of those written are the ones that were still there.
+  for (unsigned i = 0; i < n; ++i) out[i].src = ring_[(ring_head_ - n + i) % kRing];
+  ring_head_ -= n;
+  return n;
+}
+
+std::uint32_t EventFile::remove(EventSource* src) {
+  inside::Guard guard;
+  std::lock_guard g(lock_);
+  std::uint32_t unread = 0;
+  for (auto it = backlog_.begin(); it != backlog_.end();) {
+    if (it->src == src) {
+      it = backlog_.erase(it);
+      ++unread;
+    } else {
+      ++it;
+    }
+  }
+  if (!closed_ && src->posted > unread) {
+    Event old[kRing];
+    unsigned n = drain(old);
+    for (unsigned i = 0; i < n; ++i) {
+      if (old[i].src == src) {
+        ++unread;
+      } else {
+        write_one(old[i]);
+      }
+    }
+    move_backlog();
+  }
+  for (EventSource*& s : ring_)
+    if (s == src) s = nullptr;
+  std::uint32_t reported = src->posted - unread;
+  src->posted = 0;
+  return reported;
+}
+
+void EventFile::close() {
+  inside::Guard guard;
+  std::lock_guard g(lock_);
+  if (closed_) return;
+  closed_ = true;
+  backlog_.clear();
+  Event unread[kRing];
+  drain(unread);
+  fd::close(wfd_);
+  wfd_ = -1;
+}
+
+bool EventFile::closed() {
+  inside::Guard guard;
+  std::lock_guard g(lock_);
+  return closed_;
+}
+
+bool uverbs_is_event_fd(int fd) {
+  return EventFile::of_fd(fd) != nullptr;
+}
+
+Status uverbs_event_read_check(int fd, std::size_t count) {
+  auto f = EventFile::of_fd(fd);
+  if (!f) return Errno{EBADF};
+  if (f->closed()) return refuse(EIO, "read from an event file whose device file is closed");
+  if (count < f->event_size()) return refuse(EINVAL, "read of {} bytes from an event file: an event has {}", count, f->event_size());
+  return success();
+}
+
+}  // namespace uhca::kernel

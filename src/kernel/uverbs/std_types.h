@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: MIT
+// The core's own uobjects, and what ioctl methods and write commands share. Linux: core/uverbs.h, uverbs_std_types*.c.
+#pragma once
+
+#include "kernel/uverbs/ufile.h"
+#include "uapi/rdma_next.h"
+
+namespace uhca::kernel {
+
+// An object that raises async events. Linux: ib_uevent_object.
+struct UeventObject : ib_uobject {
+  std::shared_ptr<EventFile> async;
+  EventSource async_source;
+  std::uint32_t async_events_reported = 0;  // set when the object is destroyed
+};
+struct UcqObject : UeventObject {
+  std::shared_ptr<EventFile> comp;
+  EventSource comp_source;
+  std::uint32_t comp_events_reported = 0;
+};
+// MRs and friends keep nothing of their own: their PD's use count is in the verbs object.
+
+struct CreateCqArgs {
+  std::uint64_t user_handle = 0;
+  ib_cq_init_attr attr;
+  std::shared_ptr<EventFile> comp;   // nullptr: no channel
+  std::shared_ptr<EventFile> async;  // nullptr: the default one
+};
+// Creates the CQ behind `u`. EINVAL: cqe 0, comp_vector out of range; else the driver's.
+Status uverbs_create_cq(uverbs_attr_bundle& attrs, UcqObject& u, const CreateCqArgs& args);
+
+struct CreateQpArgs {
+  std::uint64_t user_handle = 0;
+  ib_pd* pd = nullptr;
+  ib_qp_init_attr attr;
+  std::shared_ptr<EventFile> async;
+};
+Status uverbs_create_qp(uverbs_attr_bundle& attrs, UeventObject& u, CreateQpArgs& args);
+
+Status uverbs_reg_mr(uverbs_attr_bundle& attrs, ib_uobject& u, ib_pd& pd, std::uint64_t start, std::uint64_t length, std::uint64_t iova,
+                     std::uint32_t access);
+
+// Opens an async file for the device's events; the first one becomes the default.
+void uverbs_init_async_file(UverbsFile& file, FdUobject& u);
+
+// The async file to use: the named one or the default.
+std::shared_ptr<EventFile> uverbs_async_file(UverbsFile& file, const std::shared_ptr<EventFile>& named);
+
+// What QUERY_PORT answers, for write and ioctl.
+void uverbs_fill_port(ib_device& dev, const ib_port_attr& attr, ::ib_uverbs_query_port_resp& resp);
+
+}  // namespace uhca::kernel
