@@ -142,7 +142,7 @@ int EventFile::write_one(const Event& e) {
   std::uint64_t pipe_bit = std::uint64_t{1} << (SIGPIPE - 1), old = 0, pending = 0;
   syscall(SYS_rt_sigprocmask, SIG_BLOCK, &pipe_bit, &old, kSigsetBytes);
   syscall(SYS_rt_sigpending, &pending, kSigsetBytes);
-  long n = syscall(SYS_write, wfd_, &d, event_size());
+  long n = syscall(SYS_write, wfd_.load(), &d, event_size());
   int err = n < 0 ? errno : 0;
   if (err == EPIPE && !(pending & pipe_bit)) {
     timespec zero{};
