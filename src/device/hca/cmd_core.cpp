@@ -142,6 +142,7 @@ Status teardown_hca(Command& c) {
   std::uint32_t profile = c.get<prm::teardown_hca_in::profile>();
   if (profile > 1) return c.refuse(Status::BAD_PARAM, "profile {} is not offered", profile);
   c.hca.data_path().reset();
+  c.st.port_counters_base = Counters{};  // the engine counts from 0 again
   c.hca.clear_objects();
   c.st.forget_objects();
   c.st.initialized = false;

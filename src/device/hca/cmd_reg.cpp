@@ -107,44 +107,32 @@ void put64(std::uint8_t* set, std::uint64_t v) {
 }
 
 Status ppcnt(Access& a) {
-  PortCounters& n = a.c.objects().port_counters;
+  const Counters& now = a.c.hca.data_path().counters();
+  Counters& base = a.c.st.port_counters_base;
   using f = prm::ppcnt_reg;
-  if (a.get<f::clr>()) n = PortCounters{};
+  if (a.get<f::clr>()) base = now;
   unsigned group = a.get<f::grp>();
   auto* set = static_cast<std::uint8_t*>(prm::at<f::counter_set>(static_cast<void*>(a.data)));
   std::memset(set, 0, f::counter_set.width / 8);
-  std::uint64_t tx = n.tx_packets + n.tx_multicast_packets, rx = n.rx_packets + n.rx_multicast_packets;
-  std::uint64_t tx_octets = n.tx_octets + n.tx_multicast_octets, rx_octets = n.rx_octets + n.rx_multicast_octets;
+  std::uint64_t tx = now.tx_frames - base.tx_frames, rx = now.rx_frames - base.rx_frames;
+  std::uint64_t errors = now.rx_malformed + now.rx_bad_icrc - base.rx_malformed - base.rx_bad_icrc;
   switch (group) {
     case 0x0: {
       using g = prm::eth_802_3_cntrs_grp_data_layout;
       put64<g::a_frames_transmitted_ok_high>(set, tx);
       put64<g::a_frames_received_ok_high>(set, rx);
-      put64<g::a_octets_transmitted_ok_high>(set, tx_octets);
-      put64<g::a_octets_received_ok_high>(set, rx_octets);
-      put64<g::a_multicast_frames_xmitted_ok_high>(set, n.tx_multicast_packets);
-      put64<g::a_multicast_frames_received_ok_high>(set, n.rx_multicast_packets);
       return Status::OK;
     }
     case 0x1: {
       using g = prm::eth_2863_cntrs_grp_data_layout;
-      put64<g::if_in_octets_high>(set, rx_octets);
-      put64<g::if_in_ucast_pkts_high>(set, n.rx_packets);
-      put64<g::if_in_discards_high>(set, n.rx_discards);
-      put64<g::if_in_errors_high>(set, n.rx_errors);
-      put64<g::if_in_multicast_pkts_high>(set, n.rx_multicast_packets);
-      put64<g::if_out_octets_high>(set, tx_octets);
-      put64<g::if_out_ucast_pkts_high>(set, n.tx_packets);
-      put64<g::if_out_discards_high>(set, n.tx_discards);
-      put64<g::if_out_multicast_pkts_high>(set, n.tx_multicast_packets);
+      put64<g::if_in_ucast_pkts_high>(set, rx);
+      put64<g::if_in_errors_high>(set, errors);
+      put64<g::if_out_ucast_pkts_high>(set, tx);
       return Status::OK;
     }
     case 0x2: {
       using g = prm::eth_2819_cntrs_grp_data_layout;
-      put64<g::ether_stats_drop_events_high>(set, n.rx_discards);
-      put64<g::ether_stats_octets_high>(set, rx_octets);
       put64<g::ether_stats_pkts_high>(set, rx);
-      put64<g::ether_stats_multicast_pkts_high>(set, n.rx_multicast_packets);
       return Status::OK;
     }
     // What this port has nothing to count for: RFC 3635, extended, per priority, per traffic class, physical layer, InfiniBand.

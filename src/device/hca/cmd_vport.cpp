@@ -142,19 +142,14 @@ Status modify_vport_state(Command& c) {
 
 Status query_vport_counter(Command& c) {
   if (Status s = other_vport(c); s != Status::OK) return s;
-  PortCounters& n = c.objects().port_counters;
-  auto put = [](void* at, std::uint64_t packets, std::uint64_t octets) {
-    prm::set<prm::traffic_counter::packets>(at, packets);
-    prm::set<prm::traffic_counter::octets>(at, octets);
-  };
+  const Counters& now = c.hca.data_path().counters();
+  Counters& base = c.st.port_counters_base;
+  auto put = [](void* at, std::uint64_t packets) { prm::set<prm::traffic_counter::packets>(at, packets); };
   using o = prm::query_vport_counter_out;
-  put(c.out_at<o::received_errors>(), n.rx_errors, 0);
-  put(c.out_at<o::transmit_errors>(), n.tx_discards, 0);
-  put(c.out_at<o::received_ib_unicast>(), n.rx_packets, n.rx_octets);
-  put(c.out_at<o::transmitted_ib_unicast>(), n.tx_packets, n.tx_octets);
-  put(c.out_at<o::received_ib_multicast>(), n.rx_multicast_packets, n.rx_multicast_octets);
-  put(c.out_at<o::transmitted_ib_multicast>(), n.tx_multicast_packets, n.tx_multicast_octets);
-  if (c.get<prm::query_vport_counter_in::clear>()) n = PortCounters{};
+  put(c.out_at<o::received_errors>(), now.rx_malformed + now.rx_bad_icrc - base.rx_malformed - base.rx_bad_icrc);
+  put(c.out_at<o::received_ib_unicast>(), now.rx_frames - base.rx_frames);
+  put(c.out_at<o::transmitted_ib_unicast>(), now.tx_frames - base.tx_frames);
+  if (c.get<prm::query_vport_counter_in::clear>()) base = now;
   return Status::OK;
 }
 

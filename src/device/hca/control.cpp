@@ -54,6 +54,7 @@ void Control::reset() {
   vport.mtu = static_cast<std::uint16_t>(std::min<unsigned>(config.netdev_mtu + 22, 0xffff));
   vport.node_guid = vport.system_image_guid = vport.port_guid = config.node_guid;
   port = PortState{};
+  port_counters_base = Counters{};
   port.admin_mtu = vport.mtu;
   static constexpr char kDesc[] = "uhca ConnectX-class HCA";
   std::memcpy(port.node_desc.data(), kDesc, sizeof kDesc);

@@ -12,9 +12,11 @@
 #include <vector>
 
 #include "device/hca/caps.h"
+#include "device/hca/counters.h"
 #include "device/hca/hca.h"
 #include "device/hca/number_pool.h"
 #include "prm/cmd_flow.h"
+#include "prm/cmd_object.h"
 #include "prm/cmd_vport.h"
 #include "prm/queue_context.h"
 
@@ -160,6 +162,7 @@ struct Control {
   std::map<std::uint32_t, std::uint64_t> l2_table;                            // MAC by index
   VportState vport;
   PortState port;
+  Counters port_counters_base;  // when the port's counters were cleared: queries answer the difference
 };
 
 }  // namespace uhca::hca

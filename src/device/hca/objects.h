@@ -90,9 +90,9 @@ struct Cq {
   std::uint32_t arm_ci = 0;
   std::uint32_t arm_word = 0;      // doorbell record word 1 as last acted on
   std::uint32_t solicited_pi = 0;  // `pi` just behind the last solicited or error CQE
-  unsigned users = 0;      // QPs and other objects that complete here
-  unsigned period = 0;     // moderation: microseconds ...
-  unsigned max_count = 0;  // ... and CQEs that an event may wait for; an event may always come earlier
+  unsigned users = 0;              // QPs and other objects that complete here
+  unsigned period = 0;             // moderation: microseconds ...
+  unsigned max_count = 0;          // ... and CQEs that an event may wait for; an event may always come earlier
   std::array<std::uint8_t, prm::cqc::kBytes> cqc{};
 };
 
@@ -151,12 +151,6 @@ struct CounterSet {
   void add(std::uint32_t n = 1) {
     prm::set<F>(raw.data(), prm::get<F>(raw.data()) + n);
   }
-};
-
-// What crossed the port, for PPCNT and QUERY_VPORT_COUNTER.
-struct PortCounters {
-  std::uint64_t tx_packets = 0, tx_octets = 0, tx_multicast_packets = 0, tx_multicast_octets = 0, tx_discards = 0;
-  std::uint64_t rx_packets = 0, rx_octets = 0, rx_multicast_packets = 0, rx_multicast_octets = 0, rx_errors = 0, rx_discards = 0;
 };
 
 struct QpTransport;  // the engine's part (qp_transport.h)
@@ -232,7 +226,6 @@ struct Objects {
   std::unordered_map<std::uint32_t, CounterSet> counter_sets;
   std::map<wire::Gid, std::vector<std::uint32_t>> multicast;  // QPNs attached to a multicast GID
   std::vector<RoceAddress> roce_addresses{256};
-  PortCounters port_counters;
 
   Mkey* mkey(std::uint32_t key) const {
     auto it = mkeys.find(key >> 8);
