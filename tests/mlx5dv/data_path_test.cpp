@@ -521,7 +521,8 @@ TEST(Poll, EmptyAsksTheDeviceAndLooksAgain) {
 
 TEST(Poll, ExtendedReaders) {
   Env e;
-  Cq* cq = e.cq(8, std::uint64_t{IBV_WC_STANDARD_FLAGS} | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | IBV_WC_EX_WITH_CVLAN | IBV_WC_EX_WITH_FLOW_TAG);
+  Cq* cq =
+      e.cq(8, std::uint64_t{IBV_WC_STANDARD_FLAGS} | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | IBV_WC_EX_WITH_CVLAN | IBV_WC_EX_WITH_FLOW_TAG);
   auto a = e.attr(cq, cq);
   Qp* qp = e.rts(&a);
   qp->rq.wrid[0] = 42;

@@ -21,6 +21,17 @@ struct Calls {
   mlx5_ib_create_cq cq_in;
   mlx5_ib_create_srq srq_in;
   std::uint32_t resize_from_ci = 0;
+  // Opening a context.
+  int cmd_fd = -1;  // -1: closed
+  int contexts = 0;
+  mlx5_ib_alloc_ucontext_resp context_resp = {};
+  std::vector<std::pair<std::size_t, std::uint32_t>> get_contexts;  // request length and flags of each attempt
+  int refuse_get_contexts = 0;                                      // how many attempts fail with EINVAL
+  int ioctl_err = 0;
+  verbs_context_ops ops = {};
+  std::uint8_t link_layer = IBV_LINK_LAYER_ETHERNET;
+  int pds = 0, mrs = 0, ahs = 0;
+  ibv_gid_type_sysfs gid_type = IBV_GID_TYPE_SYSFS_ROCE_V2;
   std::vector<std::pair<volatile void*, std::uint64_t>> doorbells;
   std::vector<std::uint32_t> empty_polls;
   void (*on_empty_poll)() = nullptr;

@@ -116,7 +116,7 @@ inline bool scatter_from_cqe(const std::uint8_t* seg, unsigned segs, const std::
                              std::uint32_t null_lkey) {
   for (unsigned i = 0; i < segs && size; ++i, seg += prm::wqe_data_seg::kBytes) {
     std::uint32_t n = std::min(size, prm::get<prm::wqe_data_seg::byte_count>(seg));
-    if (prm::get<prm::wqe_data_seg::lkey>(seg) != null_lkey)
+    if (n && prm::get<prm::wqe_data_seg::lkey>(seg) != null_lkey)
       std::memcpy(reinterpret_cast<void*>(prm::get<prm::wqe_data_seg::addr>(seg)), src, n);
     src += n;
     size -= n;

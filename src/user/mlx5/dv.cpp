@@ -17,12 +17,6 @@ bool ours(ibv_context* c) {
   return c && is_ours(c->device);
 }
 
-// v65 appends members that Debian's header does not know; they follow crypto_caps.
-struct DvContext {
-  mlx5dv_context v44;
-  std::uint8_t max_dc_rd_atom;
-  std::uint8_t max_dc_init_rd_atom;
-};
 constexpr std::uint64_t kFlagBlueFlame = 1 << 8;  // MLX5DV_CONTEXT_FLAGS_BLUEFLAME
 
 void fill_dv_context(Context* ctx, mlx5dv_context* out) {
