@@ -23,11 +23,13 @@ inline UserPtr up(const void* p) {
   return reinterpret_cast<UserPtr>(p);
 }
 
-// Anonymous memory of the "program".
+// Anonymous memory of the "program", with a page behind it that nobody may touch.
 struct Pages {
-  explicit Pages(std::size_t n, int prot = PROT_READ | PROT_WRITE)
-      : bytes(n), p(static_cast<std::uint8_t*>(::mmap(nullptr, n, prot, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0))) {}
-  ~Pages() { munmap(p, bytes); }
+  explicit Pages(std::size_t n) : bytes(n) {
+    p = static_cast<std::uint8_t*>(::mmap(nullptr, n + 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+    mprotect(p + ((n + 4095) & ~std::size_t{4095}), 4096, PROT_NONE);
+  }
+  ~Pages() { munmap(p, bytes + 4096); }
   Pages(const Pages&) = delete;
   std::size_t bytes;
   std::uint8_t* p;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // The GID table of a RoCE port. Linux: drivers/infiniband/core/{cache,roce_gid_mgmt}.c.
 //
-// Every address gives two entries, RoCE v1 and then RoCE v2. Slots 0 and 1 are the default GIDs: the link-local address that EUI-64
-// derives from the MAC, whether the netdev carries it or not. The netdev's own link-local address usually is the same and then
-// takes no further slot. IPv4 addresses come before IPv6 ones.
+// Every address gives two entries, RoCE v1 (if the port has it) and then RoCE v2. The first slots are the default GIDs: the link-local
+// address that EUI-64 derives from the MAC, whether the netdev carries it or not. The netdev's own link-local address usually is the same
+// and then takes no further slot. IPv4 addresses come before IPv6 ones.
 #include <algorithm>
 
 #include "base/log.h"
@@ -15,7 +15,6 @@ namespace uhca::kernel {
 namespace {
 
 constexpr std::uint32_t kEventGidChange = 18;  // IBV_EVENT_GID_CHANGE
-constexpr std::uint16_t kDefaultSlots = 2;
 
 // fe80:: and the EUI-64 of a MAC (RFC 4291, appendix A).
 ib_gid link_local_gid(const std::array<std::uint8_t, 6>& mac) {
@@ -71,10 +70,12 @@ Status rdma_refresh_gids(ib_device& dev) {
 
   std::lock_guard update(st->gid_update);
   NetdevAddresses net = netdev_addresses(dev.netdev);
+  const std::uint16_t default_slots = dev.roce_v1 ? 2 : 1;
   std::vector<ib_gid_attr> want;
   if (net.ifindex) {
     auto add = [&](const ib_gid& gid) {
       for (bool v2 : {false, true}) {
+        if (!v2 && !dev.roce_v1) continue;
         ib_gid_attr e;
         e.valid = true;
         e.gid = gid;
@@ -93,16 +94,16 @@ Status rdma_refresh_gids(ib_device& dev) {
   for (std::uint16_t i = 0; i < kGidTableLen; ++i) {
     ib_gid_attr have = rdma_get_gid_attr(dev, 1, i);
     if (!have.valid) continue;
-    bool keep = i < kDefaultSlots ? i < want.size() && same(want[i], have)
+    bool keep = i < default_slots ? i < want.size() && same(want[i], have)
                                   : std::any_of(want.begin(), want.end(), [&](const ib_gid_attr& w) { return same(w, have); });
     if (keep) continue;
     UHCA_CHECK(delete_entry(*st, i));
     changed = true;
   }
-  std::uint16_t free_slot = kDefaultSlots;
+  std::uint16_t free_slot = default_slots;
   for (std::size_t w = 0; w < want.size(); ++w) {
     std::uint16_t slot = static_cast<std::uint16_t>(w);
-    if (w >= kDefaultSlots) {
+    if (w >= default_slots) {
       bool present = false;
       for (std::uint16_t i = 0; i < kGidTableLen && !present; ++i) {
         ib_gid_attr have = rdma_get_gid_attr(dev, 1, i);

@@ -347,6 +347,7 @@ struct ib_device {
   std::string pci_address;  // "0000:03:00.0" of the virtual slot
   unsigned num_ports = 1;
   unsigned num_comp_vectors = 1;
+  bool roce_v1 = true;  // the port has RoCE v1 beside v2 (Linux: core_cap_flags RDMA_CORE_PORT_IBA_ROCE), so GIDs of both kinds
   ib_device_ops ops;
   ib_device_attr attrs;  // filled at registration
   std::array<std::atomic<std::uint32_t>, RDMA_RESTRACK_MAX> restrack{};
@@ -367,6 +368,8 @@ struct ib_device {
 
 Status ib_register_device(ib_device& dev);  // assigns index, name, minor; queries attrs; fills the GID table
 void ib_unregister_device(ib_device& dev);
+// In a forked child: the registry is empty again. The parent's devices are not touched (their threads and locks are not here).
+void ib_forget_devices_after_fork();
 // Devices stay registered for the life of the instance; the vector is stable while the caller uses it.
 const std::vector<ib_device*>& ib_devices();
 ib_device* ib_device_by_name(std::string_view name);

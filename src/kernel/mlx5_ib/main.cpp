@@ -28,6 +28,8 @@ constexpr std::uint32_t kPortCmSup = 1 << 16, kPortIpBasedGids = 1 << 26;  // po
 constexpr std::uint32_t kEventPortActive = 9, kEventPortErr = 10;
 constexpr std::uint8_t kPortChangeDown = 1, kPortChangeActive = 4;  // Linux: MLX5_PORT_CHANGE_SUBTYPE_*
 
+constexpr std::uint32_t kRoceVersion1 = 1;  // roce_cap.roce_version (Linux: MLX5_ROCE_VERSION_1_CAP)
+
 // enum ib_port_width, ib_port_speed.
 constexpr std::uint8_t k1X = 1, k4X = 2, k8X = 4, k2X = 16;
 constexpr std::uint16_t kSdr = 1, kQdr = 4, kEdr = 32, kHdr = 64, kNdr = 128;
@@ -278,6 +280,7 @@ Result<ib_device*> mlx5_ib_probe(pci::InprocEndpoint& slot) {
   dev->pci_address = "0000:03:00.0";
   dev->num_ports = 1;
   dev->num_comp_vectors = m.num_comp_vectors();
+  dev->roce_v1 = m.cap_roce<prm::roce_cap::roce_version>() & mlx5::kRoceVersion1;
   mlx5::set_ops(dev->ops);
 
   UHCA_CHECK(m.set_roce(true));
