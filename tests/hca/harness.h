@@ -325,6 +325,7 @@ class CommandDriver {
     r.completed = prm::get<prm::cmd_queue_entry::ownership>(e) == 0;
     r.delivery = static_cast<prm::DeliveryStatus>(prm::get<prm::cmd_queue_entry::status>(e));
     std::size_t out_len = prm::get<prm::cmd_queue_entry::output_length>(e);
+    if (r.delivery != prm::DeliveryStatus::OK) out_len = 16;  // the rest may be garbage
     r.out.resize(std::max<std::size_t>(out_len, 16));
     std::memcpy(r.out.data(), e + 32, std::min<std::size_t>(16, r.out.size()));
     pci::DmaAddr box = load_be<std::uint64_t>(e + prm::byte_of<prm::cmd_queue_entry::output_mailbox_pointer_63_32>);
