@@ -344,6 +344,23 @@ TEST_F(DpScript, MoreReadsThanAllowedAtATime) {
   bench.port.on_send = nullptr;
   expect_invalid();
 }
+TEST_F(DpScript, ReadAskedForAgainWhileItIsAnsweredStartsOver) {
+  unsigned sent = 0;
+  bench.port.on_send = [&](FakePort::Bytes&) { return ++sent <= 2 ? FakePort::Verdict::kDrop : FakePort::Verdict::kBusy; };
+  inject_to_b(w, Op::kReadRequest, 0x10, {});
+  run();
+  EXPECT_EQ(wire_log(), (std::vector<std::string>{"RC_READ_RESPONSE_FIRST@16", "RC_READ_RESPONSE_MIDDLE@17"}));
+  // Only what is missing: from the second packet on.
+  wire::Packet again = w;
+  again.reth.va += 1024;
+  again.reth.length -= 1024;
+  inject_to_b(again, Op::kReadRequest, 0x11, {});
+  run();
+  std::size_t from = bench.port.sent.size();
+  bench.port.on_send = [](FakePort::Bytes&) { return FakePort::Verdict::kDrop; };
+  run();
+  EXPECT_EQ(wire_log(from), (std::vector<std::string>{"RC_READ_RESPONSE_FIRST@17", "RC_READ_RESPONSE_LAST@18"}));
+}
 TEST_F(DpScript, FrameFromAnotherAddressIsDropped) {
   wire::Packet p = w;
   p.net.smac = p.net.dmac = bench.config.mac;
