@@ -20,10 +20,13 @@ struct Registry {
   std::uint32_t minors_used = 0;  // bit n: uverbsN
 };
 
-Registry& registry() {
-  static Registry& r = *new Registry;  // leaked: programs' destructors may run after ours would
-  return r;
+// Leaked: programs' destructors may run after ours would.
+std::atomic<Registry*>& registry_slot() {
+  static auto* slot = new std::atomic<Registry*>(new Registry);
+  return *slot;
 }
+
+Registry& registry() { return *registry_slot().load(std::memory_order_acquire); }
 
 // With r.lock held.
 void publish(Registry& r, List next) {
@@ -107,6 +110,8 @@ void ib_unregister_device(ib_device& dev) {
   std::lock_guard g(r.lock);
   st->dev = nullptr;
 }
+
+void ib_forget_devices_after_fork() { registry_slot().store(new Registry, std::memory_order_release); }
 
 const std::vector<ib_device*>& ib_devices() {
   return *registry().devices.load(std::memory_order_acquire);

@@ -59,6 +59,7 @@ void child_after_fork() {
   if (had) {
     uar_map_wipe();
     cmdfiles_inherited();
+    kernel::ib_forget_devices_after_fork();
   }
   netlink_after_fork();
   fd::abandon_all();

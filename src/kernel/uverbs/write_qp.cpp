@@ -277,7 +277,9 @@ Status detach_mcast(uverbs_attr_bundle& b) {
   ::ib_uverbs_detach_mcast cmd;
   UHCA_CHECK(uverbs_request(b, &cmd, sizeof cmd));
   UobjRef ref(UHCA_TRY(ufile_of(b).lookup(UVERBS_OBJECT_QP, cmd.qp_handle, UVERBS_ACCESS_WRITE)), UVERBS_ACCESS_WRITE);
-  ib_qp& qp = *ref.obj<ib_qp>();
+  ib_qp* object = ref.obj<ib_qp>();
+  if (!object) return refuse(EINVAL, "detach_mcast: QP {} is gone", cmd.qp_handle);
+  ib_qp& qp = *object;
   ib_gid gid;
   std::copy(std::begin(cmd.gid), std::end(cmd.gid), gid.begin());
   UHCA_CHECK(b.device->ops.detach_mcast(qp, gid, cmd.mlid));
