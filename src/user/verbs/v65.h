@@ -23,8 +23,9 @@ struct ibv_qp_ex_v65 {
 static_assert(sizeof(ibv_qp_ex) == 352 && sizeof(ibv_qp_ex_v65) == 360);
 
 enum {
-  IBV_QUERY_QP_DATA_IN_ORDER_RETURN_CAPS_V65 = 1 << 0,
-  IBV_QUERY_QP_DATA_IN_ORDER_WHOLE_MSG_V65 = 1 << 0,
+  IBV_QUERY_QP_DATA_IN_ORDER_RETURN_CAPS_V65 = 1 << 0,  // flags
+  IBV_QUERY_QP_DATA_IN_ORDER_DEVICE_ONLY_V65 = 1 << 1,
+  IBV_QUERY_QP_DATA_IN_ORDER_WHOLE_MSG_V65 = 1 << 0,  // results
   IBV_QUERY_QP_DATA_IN_ORDER_ALIGNED_128_BYTES_V65 = 1 << 1,
 };
 enum { IBV_EVENT_DEVICE_SPEED_CHANGE_V65 = IBV_EVENT_WQ_FATAL + 1 };
