@@ -140,6 +140,14 @@ UHCA_EXPORT int ibv_dereg_mr(ibv_mr* mr) {
   return ret;
 }
 
+UHCA_EXPORT ibv_mr* ibv_import_mr(ibv_pd* pd, std::uint32_t handle) {
+  return get_ops(pd->context)->import_mr(pd, handle);
+}
+
+UHCA_EXPORT void ibv_unimport_mr(ibv_mr* mr) {
+  get_ops(mr->context)->unimport_mr(mr);
+}
+
 UHCA_EXPORT void* ibv_alloc_buf(ibv_pd* pd, std::size_t size, ibv_buf** buf) {
   if (!size) return fail_null<void>(EINVAL);
   return get_ops(pd->context)->alloc_buf(pd, size, buf);

@@ -79,27 +79,30 @@ ibv_mr* reg_mr_ex(ibv_pd* pd, ibv_mr_init_attr* attr) {
 //   VCTX    verbs_context of v44
 //   V65     verbs_context as v65 grew it
 //   FLOW    verbs_context under the name ibv_<op>
-#define UHCA_VERBS_OPS(HIDDEN, COMPAT, CTX, VCTX, V65, FLOW)                                                                               \
-  VCTX(advise_mr)                                                                                                                          \
-  V65(alloc_buf) VCTX(alloc_dm) V65(alloc_dmah) CTX(alloc_mw) VCTX(alloc_null_mr) VCTX(alloc_parent_domain) COMPAT(alloc_pd) VCTX(         \
-      alloc_td) COMPAT(async_event) VCTX(attach_counters_point_flow) COMPAT(attach_mcast) CTX(bind_mw) VCTX(close_xrcd) COMPAT(cq_event)   \
-      COMPAT(create_ah) HIDDEN(create_comp_cntr) VCTX(create_counters) COMPAT(create_cq) HIDDEN(create_cq_ex) FLOW(create_flow)            \
-          VCTX(create_flow_action_esp) COMPAT(create_qp) VCTX(create_qp_ex) VCTX(create_rwq_ind_table) COMPAT(create_srq)                  \
-              VCTX(create_srq_ex) VCTX(create_wq) V65(dealloc_dmah) CTX(dealloc_mw) COMPAT(dealloc_pd) VCTX(dealloc_td) COMPAT(dereg_mr)   \
-                  COMPAT(destroy_ah) HIDDEN(destroy_comp_cntr) VCTX(destroy_counters) COMPAT(destroy_cq) FLOW(destroy_flow)                \
-                      VCTX(destroy_flow_action) COMPAT(destroy_qp) VCTX(destroy_rwq_ind_table) COMPAT(destroy_srq) VCTX(destroy_wq)        \
-                          COMPAT(detach_mcast) V65(dm_export_dmabuf_fd) V65(free_buf) HIDDEN(free_context) VCTX(free_dm) VCTX(get_srq_num) \
-                              HIDDEN(import_dm) HIDDEN(import_mr) HIDDEN(import_pd) HIDDEN(inc_comp_cntr) HIDDEN(inc_err_comp_cntr)        \
-                                  VCTX(modify_cq) VCTX(modify_flow_action_esp) COMPAT(modify_qp) VCTX(modify_qp_rate_limit)                \
-                                      COMPAT(modify_srq) VCTX(modify_wq) VCTX(open_qp) VCTX(open_xrcd) CTX(poll_cq) CTX(post_recv)         \
-                                          CTX(post_send) VCTX(post_srq_ops) CTX(post_srq_recv) HIDDEN(qp_attach_comp_cntr)                 \
-                                              HIDDEN(query_comp_cntr_caps) VCTX(query_device_ex) HIDDEN(query_ece) HIDDEN(query_port)      \
-                                                  HIDDEN(query_port_speed) COMPAT(query_qp) HIDDEN(query_qp_data_in_order)                 \
-                                                      VCTX(query_rt_values) COMPAT(query_srq) HIDDEN(read_comp_cntr) VCTX(read_counters)   \
-                                                          HIDDEN(read_err_comp_cntr) VCTX(reg_dm_mr) HIDDEN(reg_dmabuf_mr) COMPAT(reg_mr)  \
-                                                              V65(reg_mr_ex) CTX(req_notify_cq) COMPAT(rereg_mr) COMPAT(resize_cq)         \
-                                                                  HIDDEN(set_comp_cntr) HIDDEN(set_ece) HIDDEN(set_err_comp_cntr)          \
-                                                                      HIDDEN(unimport_dm) HIDDEN(unimport_mr) HIDDEN(unimport_pd)
+#define UHCA_VERBS_OPS(HIDDEN, COMPAT, CTX, VCTX, V65, FLOW)                                                                              \
+  VCTX(advise_mr)                                                                                                                         \
+  V65(alloc_buf)                                                                                                                          \
+  VCTX(alloc_dm) V65(alloc_dmah) CTX(alloc_mw) VCTX(alloc_null_mr) VCTX(alloc_parent_domain) COMPAT(alloc_pd) VCTX(alloc_td)              \
+      COMPAT(async_event) VCTX(attach_counters_point_flow) COMPAT(attach_mcast) CTX(bind_mw) VCTX(close_xrcd) COMPAT(cq_event)            \
+          COMPAT(create_ah) HIDDEN(create_comp_cntr) VCTX(create_counters) COMPAT(create_cq) HIDDEN(create_cq_ex) FLOW(create_flow)       \
+              VCTX(create_flow_action_esp) COMPAT(create_qp) VCTX(create_qp_ex) VCTX(create_rwq_ind_table) COMPAT(create_srq)             \
+                  VCTX(create_srq_ex) VCTX(create_wq) V65(dealloc_dmah) CTX(dealloc_mw) COMPAT(dealloc_pd) VCTX(dealloc_td)               \
+                      COMPAT(dereg_mr) COMPAT(destroy_ah) HIDDEN(destroy_comp_cntr) VCTX(destroy_counters) COMPAT(destroy_cq)             \
+                          FLOW(destroy_flow) VCTX(destroy_flow_action) COMPAT(destroy_qp) VCTX(destroy_rwq_ind_table) COMPAT(destroy_srq) \
+                              VCTX(destroy_wq) COMPAT(detach_mcast) V65(dm_export_dmabuf_fd) V65(free_buf) HIDDEN(free_context)           \
+                                  VCTX(free_dm) VCTX(get_srq_num) HIDDEN(import_dm) HIDDEN(import_mr) HIDDEN(import_pd)                   \
+                                      HIDDEN(inc_comp_cntr) HIDDEN(inc_err_comp_cntr) VCTX(modify_cq) VCTX(modify_flow_action_esp)        \
+                                          COMPAT(modify_qp) VCTX(modify_qp_rate_limit) COMPAT(modify_srq) VCTX(modify_wq) VCTX(open_qp)   \
+                                              VCTX(open_xrcd) CTX(poll_cq) CTX(post_recv) CTX(post_send) VCTX(post_srq_ops)               \
+                                                  CTX(post_srq_recv) HIDDEN(qp_attach_comp_cntr) HIDDEN(query_comp_cntr_caps)             \
+                                                      VCTX(query_device_ex) HIDDEN(query_ece) HIDDEN(query_port) HIDDEN(query_port_speed) \
+                                                          COMPAT(query_qp) HIDDEN(query_qp_data_in_order) VCTX(query_rt_values)           \
+                                                              COMPAT(query_srq) HIDDEN(read_comp_cntr) VCTX(read_counters)                \
+                                                                  HIDDEN(read_err_comp_cntr) VCTX(reg_dm_mr) HIDDEN(reg_dmabuf_mr)        \
+                                                                      COMPAT(reg_mr) V65(reg_mr_ex) CTX(req_notify_cq) COMPAT(rereg_mr)   \
+                                                                          COMPAT(resize_cq) HIDDEN(set_comp_cntr) HIDDEN(set_ece)         \
+                                                                              HIDDEN(set_err_comp_cntr) HIDDEN(unimport_dm)               \
+                                                                                  HIDDEN(unimport_mr) HIDDEN(unimport_pd)
 
 #define COUNT(name) +1
 static_assert(sizeof(verbs_context_ops) / sizeof(void*) == UHCA_VERBS_OPS(COUNT, COUNT, COUNT, COUNT, COUNT, COUNT),

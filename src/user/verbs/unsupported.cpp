@@ -11,10 +11,6 @@ using namespace uhca::verbs;
     return get_ops(context)->call;                     \
   }
 
-UHCA_PASS(ibv_pd*, ibv_import_pd, (ibv_context * context, std::uint32_t handle), context, import_pd(context, handle))
-UHCA_PASS(void, ibv_unimport_pd, (ibv_pd * pd), pd->context, unimport_pd(pd))
-UHCA_PASS(ibv_mr*, ibv_import_mr, (ibv_pd * pd, std::uint32_t handle), pd->context, import_mr(pd, handle))
-UHCA_PASS(void, ibv_unimport_mr, (ibv_mr * mr), mr->context, unimport_mr(mr))
 UHCA_PASS(ibv_dm*, ibv_import_dm, (ibv_context * context, std::uint32_t handle), context, import_dm(context, handle))
 UHCA_PASS(void, ibv_unimport_dm, (ibv_dm * dm), dm->context, unimport_dm(dm))
 UHCA_PASS(int, ibv_dm_export_dmabuf_fd, (ibv_dm * dm), dm->context, dm_export_dmabuf_fd(dm))

@@ -93,3 +93,11 @@ UHCA_EXPORT ibv_pd* ibv_alloc_pd(ibv_context* context) {
 UHCA_EXPORT int ibv_dealloc_pd(ibv_pd* pd) {
   return get_ops(pd->context)->dealloc_pd(pd);
 }
+
+UHCA_EXPORT ibv_pd* ibv_import_pd(ibv_context* context, std::uint32_t handle) {
+  return get_ops(context)->import_pd(context, handle);
+}
+
+UHCA_EXPORT void ibv_unimport_pd(ibv_pd* pd) {
+  get_ops(pd->context)->unimport_pd(pd);
+}
