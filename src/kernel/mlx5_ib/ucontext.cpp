@@ -60,6 +60,8 @@ constexpr std::uint32_t kMaxCookie = (0x100 - kFirstCookie) << 16;
 }
 
 Result<std::unique_ptr<ib_ucontext>> alloc_ucontext(ib_device& d, Udata& udata) {
+  // From now on the program may sleep for events or stop polling: somebody else has to drive the device then.
+  to_mdev(d).slot.start_service();
   auto& dev = to_mdev(d);
   auto& m = *dev.mdev;
   using Req = ::mlx5_ib_alloc_ucontext_req_v2;
