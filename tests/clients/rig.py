@@ -11,7 +11,7 @@ import time
 
 BUILD = os.path.abspath(os.environ.get("UHCA_BUILD", "build"))
 UHCA = os.path.join(BUILD, "bin", "uhca")
-LIMIT = 20  # seconds until a hung client counts as failed
+LIMIT = 8  # seconds until a hung client counts as failed
 
 
 class Failure(Exception):

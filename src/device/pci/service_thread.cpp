@@ -180,6 +180,10 @@ void ServiceThread::run() {
     }
     Nanos now = clock.now();
     Nanos deadline = port_.service(now);
+    work();
+    // A wake-up consumes the flag (the sender that woke us cleared it): set it again, then look once more for what arrived
+    // before it was seen.
+    if (!attended_.load()) port_.set_asleep(true);
     bool more = work();
     deadline = std::min(deadline, look_at_watched(now));
     irqs_.dispatch();
