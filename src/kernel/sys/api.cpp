@@ -237,6 +237,11 @@ UHCA_EXPORT ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* attr) {
 }
 UHCA_EXPORT int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) {
   int r = call(next_ibv_modify_qp, qp, attr, mask);
+  {
+    // libmlx5 exchanges wr_complete when the state changes (providers/mlx5/verbs.c, set_qp_operational_state).
+    KeepErrno keep;
+    contexts_wrap_qp(qp);
+  }
   if (trace::on()) {
     static constexpr const char* kStates[] = {"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"};
     KeepErrno keep;

@@ -19,7 +19,10 @@ struct CmdFile {
   std::atomic<bool> attached{false};   // a provider (or contexts.cpp) calls the hooks for it
   std::atomic<bool> provider{false};   // ... and that is our own provider, by uhca_hook_attach
   std::atomic<bool> inherited{false};  // opened by the parent of this process
-  int watch = -1;                      // inotify watch
+  // BAR offsets, plus one, of the doorbell pages that were mapped from it (the first ones: a provider maps the page of its CQs when it
+  // opens). 0: free.
+  std::atomic<std::uint64_t> doorbell_pages[16]{};
+  int watch = -1;  // inotify watch
 };
 
 namespace detail {

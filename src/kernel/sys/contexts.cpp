@@ -11,6 +11,7 @@
 #include <mutex>
 
 #include "base/trace.h"
+#include "base/types.h"
 #include "kernel/sys/api_trace.h"
 #include "kernel/sys/cmdfile.h"
 #include "kernel/sys/instance.h"
@@ -18,6 +19,7 @@
 #include "kernel/sys/pointer_map.h"
 #include "kernel/sys/uar_map.h"
 #include "kernel/sys/verbs_next.h"
+#include "prm/wqe.h"
 
 namespace uhca::sys {
 namespace {
@@ -121,15 +123,26 @@ int poll_cq(ibv_cq* cq, int n, ibv_wc* wc) {
   return r;
 }
 
+// The first arming leaves the record in memory as it was (sequence 0, index 0), so only the doorbell itself tells. It was stored to one
+// of the context's pages; the device ignores it for CQs that belong to another one.
+void armed(const Wrapped& w, const ibv_cq* cq) {
+  KeepErrno keep;
+  unblock_faults();
+  Instance* i = instance();
+  if (!i || !w.file) return;
+  std::uint64_t value = byteswap(std::uint64_t{cqn_of(w, cq)});
+  for (auto& page : w.file->doorbell_pages) {
+    std::uint64_t bar = page.load(std::memory_order_acquire);
+    if (bar == 0) break;
+    i->device->doorbell(bar - 1 + prm::kUarCqDoorbell, value);
+  }
+}
+
 int req_notify_cq(ibv_cq* cq, int solicited_only) {
   Wrapped* w = wrapped(cq->context);
   int r = w->ops.req_notify_cq(cq, solicited_only);
   if (trace::on()) trace::Event("api", "ibv_req_notify_cq").hex("cqn", cqn_of(*w, cq)).num("solicited_only", solicited_only).num("ret", r);
-  if (w->hooks) {
-    KeepErrno keep;
-    unblock_faults();
-    if (Instance* i = instance()) i->device->look_at_cq(cqn_of(*w, cq));
-  }
+  if (w->hooks) armed(*w, cq);
   return r;
 }
 

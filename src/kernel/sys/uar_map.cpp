@@ -59,6 +59,10 @@ void uar_map_add(std::uintptr_t va, std::size_t length, std::uint64_t bar_offset
   inside::Guard guard;
   std::lock_guard l(lock);
   for (std::size_t at = 0; at < length; at += kPage) {
+    for (auto& page : file->doorbell_pages) {
+      if (page.load() == 0) page.store(bar_offset + at + 1, std::memory_order_release);
+      if (page.load() == bar_offset + at + 1) break;
+    }
     for (unsigned i = slot_of(va + at), n = 0; n < kSlots; i = (i + 1) & (kSlots - 1), ++n) {
       std::uintptr_t v = table[i].va.load();
       if (v > kGone && v != va + at) continue;
