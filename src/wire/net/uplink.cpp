@@ -222,9 +222,11 @@ Nanos Uplink::service(Nanos now) {
 Nanos Uplink::service_locked(Nanos now) {
   constexpr int kEvents = 32;
   epoll_event events[kEvents];
+  bool woken = false;
   for (int round = 0; round < 8; ++round) {
     int n = static_cast<int>(syscall(SYS_epoll_pwait, epoll_, events, kEvents, 0, nullptr, 0));
     bool more = n == kEvents;
+    woken |= n > 0;
     for (int i = 0; i < n; ++i) {
       auto* source = static_cast<Source*>(events[i].data.ptr);
       switch (source->kind) {
@@ -248,6 +250,12 @@ Nanos Uplink::service_locked(Nanos now) {
       }
     }
     if (!more) break;
+  }
+  // A wake-up that was taken here may have been meant for another thread, which sleeps on: the flags that its senders took back are
+  // set again. The caller looks at the rings next.
+  if (woken && asleep_.load()) {
+    loop_tx_.header().asleep.store(1, std::memory_order_relaxed);
+    switch_->set_asleep(true);  // fences
   }
   Nanos next = switch_->housekeeping(now);
   if (udp_ && bind_again_ != kNever) {
