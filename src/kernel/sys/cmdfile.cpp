@@ -23,6 +23,7 @@
 namespace uhca::sys {
 namespace detail {
 constinit std::atomic<int> open_cmd_files{0};
+constinit std::atomic<bool> ever_opened{false};
 }
 namespace {
 
@@ -104,6 +105,7 @@ int cmdfile_open(int minor, int flags) {
     f->watch = watch(fd);
     files().push_back(f);
     detail::open_cmd_files.fetch_add(1);
+    detail::ever_opened.store(true);
   }
   if (f->watch < 0)
     log::warn("inotify is exhausted for this user: the last close of a uverbs file is found by counting this process's descriptors");

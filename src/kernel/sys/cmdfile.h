@@ -27,11 +27,15 @@ struct CmdFile {
 
 namespace detail {
 extern constinit std::atomic<int> open_cmd_files;
+extern constinit std::atomic<bool> ever_opened;
 }
 // One predictable branch for every wrapper that would have to look.
 inline bool any_cmd_files() {
   return detail::open_cmd_files.load(std::memory_order_relaxed) != 0;
 }
+
+// Event files outlive the device file that made them.
+inline bool any_event_files() { return detail::ever_opened.load(std::memory_order_relaxed); }
 
 // Opens /dev/infiniband/uverbs<minor>: the descriptor, or a negative errno.
 int cmdfile_open(int minor, int flags);

@@ -60,6 +60,7 @@ void child_after_fork() {
     uar_map_wipe();
     cmdfiles_inherited();
     kernel::ib_forget_devices_after_fork();
+    kernel::uverbs_forget_after_fork();
   }
   netlink_after_fork();
   fd::abandon_all();

@@ -25,7 +25,7 @@ UHCA_NEXT(epoll_wait, int(int, epoll_event*, int, int));
 UHCA_NEXT(epoll_pwait, int(int, epoll_event*, int, int, const sigset_t*));
 
 bool concerned() {
-  return __builtin_expect(any_cmd_files(), 0) && !inside::active();
+  return __builtin_expect(any_event_files(), 0) && !inside::active();
 }
 
 void going_to_sleep() {
@@ -63,9 +63,23 @@ void before_select(int n, const fd_set* in) {
     if (FD_ISSET(fd, &set) && is_event(fd)) return going_to_sleep();
 }
 
-// Event records are 8 and 16 bytes; programs that read more at once are not common, large reads are other files.
-void before_read(int fd, std::size_t n) {
-  if (concerned() && n <= 4096 && is_event(fd)) going_to_sleep();
+// Event records are 8 and 16 bytes; large reads are other files. 0, or the errno that the event file answers before it would block.
+int before_read(int fd, std::size_t n) {
+  if (!concerned() || n > 4096 || !is_event(fd)) return 0;
+  int saved = errno;
+  Status s = [&] {
+    KernelEntry entry;
+    return kernel::uverbs_event_read_check(fd, n);
+  }();
+  errno = saved;
+  if (!s) return s.code();
+  going_to_sleep();
+  return 0;
+}
+
+ssize_t fail(int err) {
+  errno = err;
+  return -1;
 }
 
 }  // namespace
@@ -75,11 +89,11 @@ using namespace uhca;
 using namespace uhca::sys;
 
 UHCA_EXPORT ssize_t read(int fd, void* buf, size_t n) {
-  before_read(fd, n);
+  if (int err = before_read(fd, n)) return fail(err);
   return next_read(fd, buf, n);
 }
 UHCA_EXPORT ssize_t __read_chk(int fd, void* buf, size_t n, size_t room) {
-  before_read(fd, n);
+  if (int err = before_read(fd, n)) return fail(err);
   return next___read_chk(fd, buf, n, room);
 }
 UHCA_EXPORT int poll(pollfd* fds, nfds_t n, int timeout) {

@@ -280,6 +280,10 @@ bool uverbs_is_event_fd(int fd) {
   return EventFile::of_fd(fd) != nullptr;
 }
 
+void uverbs_forget_after_fork() {
+  new (&files()) Files;
+}
+
 Status uverbs_event_read_check(int fd, std::size_t count) {
   auto f = EventFile::of_fd(fd);
   if (!f) return Errno{EBADF};

@@ -42,4 +42,7 @@ bool uverbs_is_event_fd(int fd);
 // file), EINVAL when count is less than one event (where the pipe would cut it). Ok: read the pipe. EBADF: not an event file.
 Status uverbs_event_read_check(int fd, std::size_t count);
 
+// In a forked child: the event files are the parent's. Nothing of them is touched.
+void uverbs_forget_after_fork();
+
 }  // namespace uhca::kernel
