@@ -125,7 +125,7 @@ def traced(place):
 
 
 # Cases that do not pass yet, each with its line in docs/support.md ("Known gaps"). They run with `run.py --gaps`.
-GAPS = r"killed|rc_pingpong (-N )?-e/|^(rc_pingpong -N|ib_\w+)/rdma-core/|^trace/|^ib_\w+/ours/two hosts|rdma-core/two hosts"
+GAPS = r"killed|^trace/|^ib_\w+/ours/two hosts|rdma-core/two hosts"
 
 
 def main():

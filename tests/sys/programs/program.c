@@ -25,6 +25,9 @@
 #include <time.h>
 #include <unistd.h>
 
+/* A bad address that the compiler does not know to be one. */
+static volatile int* volatile nowhere = (volatile int*)8;
+
 static const char* const kDevice = "/dev/infiniband/uverbs0";
 static const char* error(int r) {
   return r < 0 ? strerrorname_np(errno) : "ok";
@@ -219,9 +222,9 @@ static void mode_signals(void) {
   memset(&a, 0, sizeof a);
   a.sa_handler = jump;
   sigaction(SIGSEGV, &a, NULL);
-  for (int i = 0; i < 2; ++i) {
+  for (volatile int i = 0; i < 2; ++i) {
     if (!sigsetjmp(away, 1)) {
-      *(volatile int*)8 = 1;
+      *nowhere = 1;
     } else {
       printf("own fault %d\n", i);
     }
@@ -236,7 +239,7 @@ static void mode_signals(void) {
 /* With an instance, but no handler of the program: a fault and a default action end it as ever. */
 static void mode_fault(void) {
   device();
-  *(volatile int*)8 = 1;
+  *nowhere = 1;
 }
 static void mode_term(void) {
   device();
