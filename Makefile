@@ -2,13 +2,14 @@
 # The front door. `make run` and `make test` do all the set-up themselves on a fresh Debian 12 machine.
 BUILD ?= build
 
-.PHONY: help build deps run test test-long unit sanitizers clients format clean
+.PHONY: help build deps run test test-long unit sanitizers clients support format clean
 
 help:
 	@echo "make build       the command at $(BUILD)/bin/uhca, the libraries under $(BUILD)/lib/uhca"
 	@echo "make run         two unmodified ibv_rc_pingpong processes over uhca, then one message through all layers"
 	@echo "make test        every test (installs what is missing)"
 	@echo "make test-long   the long rigs as well"
+	@echo "make support     docs/support.md from the tables of functions and docs/support.in.md"
 	@echo "make format      clang-format over the sources"
 
 deps:
@@ -26,6 +27,9 @@ test: build
 
 test-long: build
 	@scripts/run-tests $(BUILD) long
+
+support:
+	@scripts/gen-support
 
 format:
 	@find src tests -name '*.cpp' -o -name '*.h' | xargs clang-format -i
