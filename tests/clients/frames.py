@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Checks of captured RoCEv2 frames that share no code with the product: ICRC by zlib, dissection by tshark."""
+"""Checks of captured RoCE frames that share no code with the product: ICRC by zlib, dissection by tshark."""
 import struct
 import subprocess
 import zlib
@@ -23,7 +23,7 @@ def packets(path):
 
 
 def icrc_good(frame):
-    """None: not RoCEv2."""
+    """None: not RoCE."""
     ethertype, at = struct.unpack("!H", frame[12:14])[0], 14
     while ethertype == 0x8100:
         ethertype, at = struct.unpack("!H", frame[at + 2:at + 4])[0], at + 4
@@ -45,12 +45,25 @@ def icrc_good(frame):
         packet[0] |= 0x0f
         packet[1:4] = b"\xff\xff\xff"
         packet[7] = 0xff
+    elif ethertype == 0x8915:  # RoCE v1: the GRH lies as an IPv6 header does
+        packet = packet[:40 + struct.unpack("!H", packet[4:6])[0]]
+        if packet[6] != 0x1b:
+            return None
+        packet[0] |= 0x0f
+        packet[1:4] = b"\xff\xff\xff"
+        packet[7] = 0xff
+        packet[40 + 4] = 0xff
+        return sealed(packet)
     else:
         return None
     if struct.unpack("!H", packet[udp + 2:udp + 4])[0] != 4791:
         return None
     packet[udp + 6:udp + 8] = b"\xff\xff"
     packet[udp + 8 + 4] = 0xff
+    return sealed(packet)
+
+
+def sealed(packet):
     found = struct.unpack("<I", packet[-4:])[0]
     return found == zlib.crc32(b"\xff" * 8 + bytes(packet[:-4])) & 0xffffffff
 
@@ -58,7 +71,7 @@ def icrc_good(frame):
 def check(path):
     verdicts = [icrc_good(f) for f in packets(path)]
     good, bad = verdicts.count(True), verdicts.count(False)
-    require(good > 0, path + ": no RoCEv2 frame captured")
+    require(good > 0, path + ": no RoCE frame captured")
     require(bad == 0, "%d of %d frames have a wrong ICRC" % (bad, good + bad))
     r = subprocess.run(["tshark", "-r", path, "-Y", "_ws.malformed || _ws.expert.severity == error"], stdout=subprocess.PIPE,
                        stderr=subprocess.PIPE, text=True)

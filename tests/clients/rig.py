@@ -69,6 +69,8 @@ class Place:
         return p
 
     def gid_index(self, want="ipv4"):
+        if isinstance(want, int):
+            return want
         command = self.prefix() + [UHCA, "devices"] + (["--netdev", self.netdev] if self.netdev else [])
         out = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True).stdout
         v2 = [(int(m[1]), m[2]) for m in re.finditer(r"GID +(\d+) +(\S+) +RoCE v2", out)]

@@ -3,8 +3,15 @@
 #include <gtest/gtest.h>
 #include <ifaddrs.h>
 #include <netinet/in.h>
+#include <poll.h>
+#include <sched.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <string>
 
 #include "kernel/core/ib_verbs.h"
 
@@ -82,17 +89,17 @@ TEST(Gid, LayoutPairsOfTypesAfterTheDefaultGid) {
   EXPECT_EQ(dev.deleted.size(), before);
 }
 
-TEST(Gid, RefreshFollowsTheNetdevAndRaisesOneEvent) {
+TEST(Gid, RefreshFollowsTheNetdevWithAnEventForEachEntry) {
   Dev dev;
   ASSERT_TRUE(ib_register_device(dev).ok());
   std::size_t all = rdma_gid_table(dev, 1).size();
-  int events = 0;
+  std::size_t events = 0;
   ib_event_handler h;
   h.context = &events;
   h.handler = [](ib_event_handler& self, ib_device&, std::uint32_t e, std::uint32_t port) {
     EXPECT_EQ(e, 18u);  // GID_CHANGE
     EXPECT_EQ(port, 1u);
-    ++*static_cast<int*>(self.context);
+    ++*static_cast<std::size_t*>(self.context);
   };
   ib_register_event_handler(dev, h);
   dev.netdev = "no-such-dev";
@@ -102,9 +109,70 @@ TEST(Gid, RefreshFollowsTheNetdevAndRaisesOneEvent) {
   dev.netdev = "lo";
   ASSERT_TRUE(rdma_refresh_gids(dev).ok());
   EXPECT_EQ(rdma_gid_table(dev, 1).size(), all);
-  EXPECT_EQ(events, 2);
+  EXPECT_EQ(events, 2 * all);
   ib_unregister_event_handler(dev, h);
   ib_unregister_device(dev);
+}
+
+// A namespace of its own, so that addresses may come and go: in a child process, whose exit status counts the failures.
+int addresses_come_and_go() {
+  if (unshare(geteuid() == 0 ? CLONE_NEWNET : CLONE_NEWUSER | CLONE_NEWNET) != 0) return 100;
+  auto ip = [](const std::string& words) {
+    if (std::system(("ip " + words).c_str()) != 0) _exit(101);
+  };
+  int wrong = 0;
+  auto check = [&wrong](bool ok, int line) {
+    if (ok) return;
+    std::fprintf(stderr, "gid_test.cpp:%d\n", line);
+    ++wrong;
+  };
+  ip("link set lo up");
+  ip("addr add 10.9.0.1/32 dev lo");
+  Dev dev;
+  int news = rdma_netdev_news();
+  check(news >= 0 && ib_register_device(dev).ok(), __LINE__);
+  rdma_drain_netdev_news(news);
+  auto readable = [news] {
+    pollfd p{news, POLLIN, 0};
+    return poll(&p, 1, 0) == 1;
+  };
+  check(!readable(), __LINE__);
+  // 0, 1 default; 2, 3 127.0.0.1; 4, 5 10.9.0.1; 6, 7 ::1.
+  check(rdma_gid_table(dev, 1).size() == 8, __LINE__);
+  auto at = [&dev](std::uint16_t i) { return rdma_get_gid_attr(dev, 1, i); };
+  check(at(4).gid == v4(10, 9, 0, 1) && !at(4).roce_v2 && at(5).gid == at(4).gid && at(5).roce_v2, __LINE__);
+  auto refresh = [&](int line) {
+    check(readable(), line);
+    rdma_drain_netdev_news(news);
+    check(rdma_refresh_gids(dev).ok(), line);
+  };
+  // A new address takes the first free slots, whatever its family: nothing moves.
+  ip("addr add 10.9.0.2/32 dev lo");
+  refresh(__LINE__);
+  check(at(8).gid == v4(10, 9, 0, 2) && !at(8).roce_v2 && at(9).roce_v2, __LINE__);
+  check(at(6).gid[15] == 1 && at(6).gid[11] == 0, __LINE__);
+  // One that goes leaves a hole, and the next one fills it.
+  ip("addr del 10.9.0.1/32 dev lo");
+  refresh(__LINE__);
+  check(!at(4).valid && !at(5).valid && at(8).gid == v4(10, 9, 0, 2) && at(9).valid, __LINE__);
+  ip("addr add 10.9.0.3/32 dev lo");
+  refresh(__LINE__);
+  check(at(4).gid == v4(10, 9, 0, 3) && at(5).gid == v4(10, 9, 0, 3), __LINE__);
+  check(dev.deleted == std::vector<std::uint16_t>({4, 5}), __LINE__);
+  ib_unregister_device(dev);
+  return wrong;
+}
+
+TEST(Gid, AddressesComeAndGoAndIndexesStay) {
+  pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) _exit(addresses_come_and_go());
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status));
+  ASSERT_NE(WEXITSTATUS(status), 100) << "no network namespace to be had";
+  ASSERT_NE(WEXITSTATUS(status), 101) << "the ip command failed";
+  EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
 TEST(Device, NamesMinorsAndFailedRegistration) {

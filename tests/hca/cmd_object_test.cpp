@@ -233,6 +233,12 @@ TEST_F(CmdObject, VportAndRoceAddresses) {
   Request<prm::set_roce_address_in> r(Op::SET_ROCE_ADDRESS);
   r.set<prm::set_roce_address_in::roce_address_index>(256);
   EXPECT_EQ(bench.cmd.exec(r).status(), S::BAD_PARAM);
+  r.set<prm::set_roce_address_in::roce_address_index>(4);
+  void* one = r.at<prm::set_roce_address_in::roce_address>();
+  static_cast<std::uint8_t*>(one)[15] = 1;
+  prm::set<prm::roce_addr_layout::roce_version>(one, 1);  // RoCE v1.5, which nobody has
+  EXPECT_EQ(bench.cmd.exec(r).status(), S::BAD_PARAM);
+  bench.set_roce_address(4, Bench::ipv4_gid(10, 0, 0, 1), false, 0);  // RoCE v1
   bench.set_roce_address(3, Bench::ipv4_gid(10, 0, 0, 1));
   Reply q =
       bench.cmd.exec(Request<prm::query_roce_address_in>(Op::QUERY_ROCE_ADDRESS).set<prm::query_roce_address_in::roce_address_index>(3),

@@ -40,6 +40,47 @@ TEST_F(DpBasic, SendCompletesOnBothSides) {
   EXPECT_EQ(wire_log(), (std::vector<std::string>{"RC_SEND_ONLY@16", "RC_ACKNOWLEDGE@16"}));
 }
 
+// With a v1 source GID the QP speaks RoCE v1, and only that.
+TEST_F(DpBasic, RoceVersionFollowsTheSourceGid) {
+  wire::Gid local = {0xfe, 0x80, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0xff, 0xfe, 0, 0, 1};
+  bench.set_roce_address(4, local, true, 0);
+  bench.set_roce_address(5, local, true, 2);
+  path_a.dgid = path_b.dgid = local;
+  path_a.sgid_index = path_b.sgid_index = 4;
+  path_a.hop_limit = 1;
+  connect();
+  Region src = region(3000), dst = region(3000);
+  fill(src, 9);
+  post_recv(b, {sge(dst, 3000)});
+  post(a, {.sges = {sge(src, 3000)}});
+  run();
+  auto s = sends(a), v = recvs(b);
+  ASSERT_EQ(s.size(), 1u);
+  EXPECT_TRUE(s[0].ok());
+  ASSERT_EQ(v.size(), 1u);
+  EXPECT_TRUE(same(src, dst, 3000));
+  auto sent = packets();
+  ASSERT_EQ(sent.size(), 4u);  // 3 of the message, 1 acknowledge
+  for (auto& p : sent) {
+    EXPECT_TRUE(p.net.roce_v1);
+    EXPECT_EQ(p.net.sgid, local);
+  }
+  EXPECT_EQ(sent[0].net.hop_limit, 1);
+
+  // The same GIDs, but one end's are RoCE v2: each end drops the other's frames.
+  path_b.sgid_index = 5;
+  path_a.ack_timeout = 8;
+  path_a.retry = 1;
+  connect();
+  post_recv(b, {sge(dst, 3000)});
+  post(a, {.sges = {sge(src, 3000)}});
+  run_for(1'000'000'000);
+  s = sends(a);
+  ASSERT_EQ(s.size(), 1u);
+  EXPECT_EQ(s[0].syndrome, static_cast<unsigned>(prm::CqeSyndrome::TRANSPORT_RETRY_EXC));
+  EXPECT_TRUE(recvs(b).empty());
+}
+
 TEST_P(DpSizes, SendWriteReadMoveTheBytes) {
   connect();
   std::uint32_t n = GetParam();

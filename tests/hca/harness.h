@@ -582,8 +582,8 @@ class Bench {
     return r;
   }
 
-  // An IPv4-mapped RoCE v2 address at this index of the address table.
-  void set_roce_address(unsigned index, const wire::Gid& gid, bool ipv6 = false) {
+  // A RoCE address (version 0: v1, 2: v2) at this index of the address table.
+  void set_roce_address(unsigned index, const wire::Gid& gid, bool ipv6 = false, unsigned version = 2) {
     Request<prm::set_roce_address_in> r(Op::SET_ROCE_ADDRESS);
     r.set<prm::set_roce_address_in::roce_address_index>(index);
     void* a = r.at<prm::set_roce_address_in::roce_address>();
@@ -591,7 +591,7 @@ class Bench {
     const wire::Mac& m = config.mac;
     prm::set<prm::roce_addr_layout::source_mac_47_32>(a, load_be<std::uint16_t>(m.data()));
     prm::set<prm::roce_addr_layout::source_mac_31_0>(a, load_be<std::uint32_t>(m.data() + 2));
-    prm::set<prm::roce_addr_layout::roce_version>(a, 2);
+    prm::set<prm::roce_addr_layout::roce_version>(a, version);
     prm::set<prm::roce_addr_layout::roce_l3_type>(a, ipv6 ? 1 : 0);
     ASSERT_TRUE(cmd.exec(r).ok());
   }

@@ -436,7 +436,7 @@ void Replay::check(const ReplayStep& s, const Args& a, const Reply& r) {
         EXPECT_EQ(prm::get<prm::cmd_hca_cap::log_max_qp>(c), changed && s.op_mod == 1 ? 17u : 18u);
       } else if (a.num("cap") == 4) {
         EXPECT_EQ(prm::get<prm::roce_cap::l3_type>(c), 6u);
-        EXPECT_EQ(prm::get<prm::roce_cap::roce_version>(c), 4u);
+        EXPECT_EQ(prm::get<prm::roce_cap::roce_version>(c), 5u);
         EXPECT_EQ(prm::get<prm::roce_cap::r_roce_dest_udp_port>(c), 4791u);
         EXPECT_GE(prm::get<prm::roce_cap::roce_address_table_size>(c), 1u);
       } else if (a.num("cap") == 7) {

@@ -31,8 +31,13 @@ inline Packet random_packet(Opcode op, std::span<const std::byte> payload, std::
   p.net.dmac[0] &= 0xfe;
   p.net.smac[0] &= 0xfe;
   if (r() % 4 == 0) p.net.vlan = static_cast<std::uint16_t>(r() & 0xeffe);
-  p.net.ipv6 = r() % 2;
-  if (p.net.ipv6) {
+  p.net.roce_v1 = r() % 3 == 0;
+  p.net.ipv6 = !p.net.roce_v1 && r() % 2;
+  if (p.net.roce_v1) {
+    for (auto& b : p.net.sgid) b = static_cast<std::uint8_t>(r());
+    for (auto& b : p.net.dgid) b = static_cast<std::uint8_t>(r());
+    p.net.flow_label = r() & 0xfffff;
+  } else if (p.net.ipv6) {
     for (auto& b : p.net.sgid) b = static_cast<std::uint8_t>(r());
     for (auto& b : p.net.dgid) b = static_cast<std::uint8_t>(r());
     p.net.sgid[0] = p.net.dgid[0] = 0x20;
@@ -44,7 +49,7 @@ inline Packet random_packet(Opcode op, std::span<const std::byte> payload, std::
   }
   p.net.traffic_class = static_cast<std::uint8_t>(r());
   p.net.hop_limit = static_cast<std::uint8_t>(1 + r() % 255);
-  p.net.udp_sport = static_cast<std::uint16_t>(0xc000 | r());
+  if (!p.net.roce_v1) p.net.udp_sport = static_cast<std::uint16_t>(0xc000 | r());
   p.bth.opcode = op;
   p.bth.solicited = r() % 2;
   p.bth.mig_req = r() % 2;
@@ -80,12 +85,13 @@ inline std::vector<std::byte> counting(std::size_t n) {
   return v;
 }
 
-// An RC SEND_ONLY between two IPv4 addresses.
+// An RC SEND_ONLY between two addresses.
 inline std::vector<std::byte> send_frame(const Gid& from, const Gid& to, std::uint32_t qpn, std::uint32_t psn, std::size_t payload,
-                                         bool ipv6 = false) {
+                                         bool ipv6 = false, bool roce_v1 = false) {
   Packet p;
   auto body = counting(payload);
   p.net.ipv6 = ipv6;
+  p.net.roce_v1 = roce_v1;
   p.net.sgid = from;
   p.net.dgid = to;
   p.bth.opcode = make_opcode(Service::kRC, Op::kSendOnly);

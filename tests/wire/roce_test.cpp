@@ -39,12 +39,13 @@ std::string ip_text(const Gid& g, bool v6) {
 std::string json(const Packet& p) {
   return fmt::format(
       R"({{"opcode":{},"solicited":{},"migreq":{},"pkey":{},"fecn":{},"becn":{},"dqpn":{},"ackreq":{},"psn":{},"dmac":"{}","smac":"{}","vlan":{},)"
-      R"("ipv6":{},"src":"{}","dst":"{}","tclass":{},"hops":{},"flow":{},"id":{},"sport":{},"va":{},"rkey":{},"length":{},"swap":{},"compare":{},)"
+      R"("ipv6":{},"v1":{},"src":"{}","dst":"{}","tclass":{},"hops":{},"flow":{},"id":{},"sport":{},"va":{},"rkey":{},"length":{},"swap":{},"compare":{},)"
       R"("syndrome":{},"msn":{},"qkey":{},"src_qp":{},"atomic_ack":{},"imm":{},"ieth":{},"xrc_srq":{},"payload":"{}"}})",
       static_cast<unsigned>(p.bth.opcode), int{p.bth.solicited}, int{p.bth.mig_req}, p.bth.pkey, int{p.bth.fecn}, int{p.bth.becn},
       p.bth.dest_qp, int{p.bth.ack_req}, p.bth.psn, mac_text(p.net.dmac), mac_text(p.net.smac), p.net.vlan, int{p.net.ipv6},
-      ip_text(p.net.sgid, p.net.ipv6), ip_text(p.net.dgid, p.net.ipv6), p.net.traffic_class, p.net.hop_limit, p.net.flow_label,
-      p.net.identification, p.net.udp_sport, has(info(p.bth.opcode).props, Prop::kReth) ? p.reth.va : p.atomic_eth.va,
+      int{p.net.roce_v1}, ip_text(p.net.sgid, p.net.ipv6 || p.net.roce_v1), ip_text(p.net.dgid, p.net.ipv6 || p.net.roce_v1),
+      p.net.traffic_class, p.net.hop_limit, p.net.flow_label, p.net.identification, p.net.udp_sport,
+      has(info(p.bth.opcode).props, Prop::kReth) ? p.reth.va : p.atomic_eth.va,
       has(info(p.bth.opcode).props, Prop::kReth) ? p.reth.rkey : p.atomic_eth.rkey, p.reth.length, p.atomic_eth.swap_add,
       p.atomic_eth.compare, p.aeth.syndrome, p.aeth.msn, p.deth.qkey, p.deth.src_qp, p.atomic_ack, p.imm, p.ieth, p.xrc_srq,
       hex(p.payload));
@@ -59,8 +60,9 @@ struct TempDir {
   ~TempDir() { [[maybe_unused]] int r = std::system(("rm -rf " + path).c_str()); }
 };
 
-// The CRC of annex A17, bit by bit.
-std::uint32_t bitwise_icrc(std::vector<std::byte> ip, bool v6) {
+// The CRC of annexes A16 and A17, bit by bit.
+std::uint32_t bitwise_icrc(std::vector<std::byte> ip, const NetHeader& net) {
+  const bool v6 = net.ipv6 || net.roce_v1;
   auto all_ones = [&](std::size_t at, std::size_t n) { std::fill_n(ip.begin() + static_cast<long>(at), n, std::byte{0xff}); };
   std::size_t l3 = v6 ? 40 : 20;
   if (v6) {
@@ -72,8 +74,8 @@ std::uint32_t bitwise_icrc(std::vector<std::byte> ip, bool v6) {
     all_ones(8, 1);
     all_ones(10, 2);
   }
-  all_ones(l3 + 6, 2);
-  all_ones(l3 + 12, 1);
+  if (!net.roce_v1) all_ones(l3 + 6, 2);
+  all_ones(l3 + (net.roce_v1 ? 4 : 12), 1);
   ip.insert(ip.begin(), 8, std::byte{0xff});
   std::uint32_t crc = ~0u;
   for (auto b : ip) {
@@ -153,6 +155,7 @@ void expect_equal(const Packet& a, const Packet& b) {
   EXPECT_EQ(a.net.smac, b.net.smac);
   EXPECT_EQ(a.net.vlan, b.net.vlan);
   EXPECT_EQ(a.net.ipv6, b.net.ipv6);
+  EXPECT_EQ(a.net.roce_v1, b.net.roce_v1);
   EXPECT_EQ(a.net.sgid, b.net.sgid);
   EXPECT_EQ(a.net.dgid, b.net.dgid);
   EXPECT_EQ(a.net.traffic_class, b.net.traffic_class);
@@ -201,12 +204,13 @@ TEST(Roce, IcrcIsTheBitwiseCrc) {
     std::vector<std::byte> l3(f.begin() + static_cast<long>(ip), f.end() - 4);
     std::uint32_t stored;
     std::memcpy(&stored, &f[f.size() - 4], 4);
-    EXPECT_EQ(stored, bitwise_icrc(l3, p.net.ipv6));
+    EXPECT_EQ(stored, bitwise_icrc(l3, p.net));
   }
   // Any length, even shorter than the headers, is safe.
   for (std::size_t n = 0; n < 80; ++n) {
     icrc(std::span(bytes).first(n), false);
     icrc(std::span(bytes).first(n), true);
+    icrc_v1(std::span(bytes).first(n));
   }
 }
 
@@ -223,8 +227,9 @@ TEST(Roce, HardwareFrame) {
   EXPECT_EQ(frame_of(p), f);
 }
 
-std::vector<std::byte> resealed(std::vector<std::byte> f, std::size_t ip, bool v6) {
-  std::uint32_t crc = icrc(std::span(f).subspan(ip, f.size() - ip - 4), v6);
+std::vector<std::byte> resealed(std::vector<std::byte> f, std::size_t ip, bool v6, bool v1 = false) {
+  auto packet = std::span(f).subspan(ip, f.size() - ip - 4);
+  std::uint32_t crc = v1 ? icrc_v1(packet) : icrc(packet, v6);
   std::memcpy(&f[f.size() - 4], &crc, 4);
   return f;
 }
@@ -275,6 +280,43 @@ TEST(Roce, NamesWhatIsWrong) {
   EXPECT_EQ(names.size(), 8u);
 }
 
+TEST(Roce, NamesWhatIsWrongWithARoceV1Frame) {
+  Gid a{0xfe, 0x80}, b{0xfe, 0x80, 1};
+  auto good = send_frame(a, b, 0x1234, 7, 5, false, true);
+  ASSERT_EQ(good.size(), 14u + 40 + 12 + 8 + 4);
+  EXPECT_EQ(load_be<std::uint16_t>(&good[12]), 0x8915);
+  EXPECT_EQ(load_be<std::uint16_t>(&good[18]), 12 + 8 + 4);  // PayLen: from the BTH to the ICRC
+  EXPECT_EQ(good[20], std::byte{0x1b});
+  Packet p;
+  ASSERT_EQ(parse(good, p), ParseError::kNone);
+  EXPECT_TRUE(p.net.roce_v1);
+  EXPECT_EQ(p.net.sgid, a);
+  EXPECT_EQ(p.payload.size(), 5u);
+  auto with = [&](std::size_t at, unsigned v, bool seal_again) {
+    auto f = good;
+    f[at] = static_cast<std::byte>(v);
+    return seal_again ? resealed(f, 14, false, true) : f;
+  };
+  EXPECT_EQ(parse(with(14, 0x40, false), p), ParseError::kBadIpHeader);  // IPVer
+  EXPECT_EQ(parse(with(20, 0x11, false), p), ParseError::kNotRoce);      // NxtHdr
+  EXPECT_EQ(parse(with(18, 0x01, false), p), ParseError::kShort);        // PayLen beyond the frame
+  EXPECT_EQ(parse(with(19, 0x0f, false), p), ParseError::kShort);        // PayLen without room for BTH and ICRC
+  EXPECT_EQ(parse(with(54, 0x1f, true), p), ParseError::kUnknownOpcode);
+  EXPECT_EQ(parse(with(55, 0x41, true), p), ParseError::kBadVersion);
+  for (std::size_t n = 0; n < good.size(); ++n) EXPECT_NE(parse(std::span(good).first(n), p), ParseError::kNone);
+  // What may change on the way: traffic class, flow label, hop limit, resv8a. One flipped bit elsewhere is damage.
+  auto changed = good;
+  changed[14] = std::byte{0x6f}, changed[15] = changed[16] = changed[17] = std::byte{0x3c}, changed[21] = std::byte{3};
+  changed[58] = std::byte{0xc0};
+  EXPECT_EQ(parse(changed, p), ParseError::kNone);
+  for (std::size_t bit = 22 * 8; bit < good.size() * 8; ++bit) {
+    if (bit / 8 == 58) continue;
+    auto flipped = good;
+    flipped[bit / 8] ^= static_cast<std::byte>(1 << bit % 8);
+    EXPECT_EQ(parse(flipped, p), ParseError::kBadIcrc) << bit;
+  }
+}
+
 // What routers may change on the way stays valid; one flipped bit elsewhere does not (cases, E1).
 TEST(Roce, VariantFieldsMayChangeAndNothingElse) {
   for (bool v6 : {false, true}) {
@@ -321,7 +363,7 @@ TEST(Roce, ParseSurvivesAnything) {
     if (g() % 4 == 0) f.resize(g() % (f.size() + 1));
     if (g() % 2 && f.size() > 60) {  // most get behind the ICRC check
       std::size_t ip = p.net.vlan == 0xffff ? 14 : 18;
-      f = resealed(f, ip, p.net.ipv6);
+      f = resealed(f, ip, p.net.ipv6, p.net.roce_v1);
     }
     // An exact allocation, so that a sanitizer sees every byte too far.
     std::vector<std::byte> exact(f.begin(), f.end());

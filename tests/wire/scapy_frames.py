@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Independent oracle: reads packets as JSON, one a line, and prints the frame that scapy builds for each, in hex."""
 import json
+import socket
 import struct
 import sys
 import zlib
@@ -43,6 +44,16 @@ def extensions(k):
     return out
 
 
+def icrc1(packet):
+    """RoCE v1: of the packet from the GRH on, which lies as an IPv6 header does; no UDP."""
+    b = bytearray(packet)
+    b[0] |= 0x0F
+    b[1:4] = b"\xff" * 3
+    b[7] = 0xFF
+    b[44] = 0xFF
+    return struct.pack("<I", zlib.crc32(b"\xff" * 8 + bytes(b)) & 0xFFFFFFFF)
+
+
 def icrc6(packet):
     b = bytearray(packet)
     b[0] |= 0x0F
@@ -62,6 +73,13 @@ def build(k):
     eth = Ether(dst=k["dmac"], src=k["smac"])
     if k["vlan"] != 0xFFFF:
         eth = eth / Dot1Q(prio=k["vlan"] >> 13, id=k["vlan"] >> 12 & 1, vlan=k["vlan"] & 0xFFF)
+    if k["v1"]:
+        bth.icrc = 0
+        transport = bytes(bth / Raw(body))[:-4] if body else bytes(bth)[:-4]  # BTH appends its ICRC last
+        grh = struct.pack("!IHBB", 6 << 28 | k["tclass"] << 20 | k["flow"], len(transport) + 4, 27, k["hops"]) + \
+            socket.inet_pton(socket.AF_INET6, k["src"]) + socket.inet_pton(socket.AF_INET6, k["dst"])
+        (eth.lastlayer()).type = 0x8915
+        return bytes(eth) + grh + transport + icrc1(grh + transport)
     udp = UDP(sport=k["sport"], dport=4791, chksum=0)
     if not k["ipv6"]:
         ip = IP(src=k["src"], dst=k["dst"], tos=k["tclass"], ttl=k["hops"], id=k["id"], flags="DF")

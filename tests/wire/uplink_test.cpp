@@ -161,6 +161,36 @@ TEST(Uplink, NobodyThere) {
   EXPECT_EQ(a->counters().tx_malformed.get(), 2u);
 }
 
+// RoCE v1 stays on the host: in the process, over the switch; UDP cannot carry it.
+TEST(Uplink, RoceV1Frames) {
+  auto o = options();
+  auto with_udp = o;
+  with_udp.udp = true;
+  auto a = up(with_udp), b = up(o);
+  std::uint32_t qa = a->lease_block(), qb = b->lease_block();
+  const Gid local = a->netdev().default_gid;
+  EXPECT_EQ(local[0], 0xfe);
+  auto to_self = send_frame(local, local, qa, 1, 40, false, true), to_b = send_frame(local, local, qb, 2, 40, false, true),
+       mapped = send_frame(kHere, kHere, qb, 3, 40, false, true);
+  ASSERT_EQ(a->send(to_self), Send::kSent);
+  ASSERT_EQ(a->send(to_b), Send::kSent);
+  ASSERT_EQ(a->send(mapped), Send::kSent);
+  Collector ca, cb;
+  poll_until(*a, ca, 1);
+  poll_until(*b, cb, 2);
+  EXPECT_EQ(ca.frames[0], to_self);
+  EXPECT_EQ(cb.frames[0], to_b);
+  EXPECT_EQ(cb.frames[1], mapped);
+  EXPECT_EQ(a->send(send_frame(local, gid4(10, 255, 255, 254), qb, 1, 8, false, true)), Send::kUnreachable);
+  EXPECT_EQ(a->counters().tx_unreachable.get(), 1u);
+  EXPECT_EQ(a->counters().tx_udp.get(), 0u);
+  EXPECT_EQ(a->counters().tx_malformed.get(), 0u);
+  auto cut = to_self;
+  cut.resize(60);
+  EXPECT_EQ(a->send(cut), Send::kUnreachable);
+  EXPECT_EQ(a->counters().tx_malformed.get(), 1u);
+}
+
 TEST(Uplink, LeasesRunOut) {
   auto o = options(3);
   auto a = up(o);

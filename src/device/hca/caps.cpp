@@ -127,8 +127,8 @@ void fill_atomic(std::uint8_t* c) {
 void fill_roce(std::uint8_t* c) {
   using cap = prm::roce_cap;
   prm::set<cap::sw_r_roce_src_udp_port>(c, 1);
-  prm::set<cap::l3_type>(c, 6);       // IPv4 and IPv6 (Linux: MLX5_ROCE_L3_TYPE_*_CAP)
-  prm::set<cap::roce_version>(c, 4);  // v2 (MLX5_ROCE_VERSION_2_CAP)
+  prm::set<cap::l3_type>(c, 6);  // IPv4 and IPv6 (Linux: MLX5_ROCE_L3_TYPE_*_CAP)
+  prm::set<cap::roce_version>(c, 1u << kRoceV1 | 1u << kRoceV2);
   prm::set<cap::r_roce_dest_udp_port>(c, wire::kRoceV2UdpPort);
   prm::set<cap::r_roce_min_src_udp_port>(c, 0xc000);
   prm::set<cap::r_roce_max_src_udp_port>(c, 0xffff);

@@ -205,7 +205,8 @@ Status set_roce_address(Command& c) {
   r.valid = r.gid != wire::Gid{};  // drivers clear an entry by writing zeros
   r.version = static_cast<std::uint8_t>(prm::get<prm::roce_addr_layout::roce_version>(a));
   unsigned l3 = prm::get<prm::roce_addr_layout::roce_l3_type>(a);
-  if (r.valid && r.version != 2) return c.refuse(Status::BAD_PARAM, "RoCE version code {} is not offered", r.version);
+  if (r.valid && r.version != kRoceV1 && r.version != kRoceV2)
+    return c.refuse(Status::BAD_PARAM, "RoCE version code {} is not offered", r.version);
   if (l3 > 1) return c.refuse(Status::BAD_PARAM, "roce_l3_type {}", l3);
   r.ipv6 = l3 == 1;
   store_be<std::uint16_t>(r.mac.data(), static_cast<std::uint16_t>(prm::get<prm::roce_addr_layout::source_mac_47_32>(a)));

@@ -42,6 +42,8 @@ bool takes_frames(QpState s) {
 const char* wrong_path(const Qp& qp, const wire::Packet& p) {
   if (wire::service_of(p.bth.opcode) != wire::Service::kRC || qp.type != QpType::kRc) return "service of the opcode is not the QP's";
   if ((p.bth.pkey & 0x7fff) != 0x7fff) return "P_Key";
+  if (p.net.roce_v1 != qp.path.roce_v1)
+    return p.net.roce_v1 ? "RoCE version: the QP's source GID is RoCE v2" : "RoCE version: the QP's source GID is RoCE v1";
   if (p.net.dgid != qp.path.sgid) return "destination address is not the QP's source GID";
   if (p.net.sgid != qp.path.dgid) return "source address is not the QP's destination GID";
   return nullptr;

@@ -205,11 +205,14 @@ struct Qp {
   Qp& operator=(const Qp&) = delete;
 };
 
+// roce_addr_layout.roce_version; bit numbers of roce_cap.roce_version (Linux mlx5/driver.h: MLX5_ROCE_VERSION_*).
+inline constexpr std::uint8_t kRoceV1 = 0, kRoceV2 = 2;
+
 // One entry of the RoCE address table (SET_ROCE_ADDRESS).
 struct RoceAddress {
   bool valid = false;
   bool ipv6 = false;         // roce_l3_type
-  std::uint8_t version = 2;  // 0: RoCE v1, 2: RoCE v2
+  std::uint8_t version = kRoceV2;
   wire::Gid gid{};
   wire::Mac mac{};
   std::uint16_t vlan = 0xffff;

@@ -31,7 +31,6 @@ Status check_path(Command& c, const std::uint8_t* ads) {
   std::uint32_t index = prm::get<prm::ads::src_addr_index>(ads);
   const auto& table = c.objects().roce_addresses;
   if (index >= table.size() || !table[index].valid) return c.refuse(Status::BAD_PARAM, "RoCE address {} is not set", index);
-  if (table[index].version != 2) return c.refuse(Status::BAD_PARAM, "RoCE address {} is not RoCE v2", index);
   return Status::OK;
 }
 
@@ -40,7 +39,8 @@ void apply_path(Command& c, Qp& qp, const std::uint8_t* ads) {
   wire::NetHeader& n = qp.path;
   n.smac = own.mac;
   n.sgid = own.gid;
-  n.ipv6 = own.ipv6;
+  n.roce_v1 = own.version == kRoceV1;
+  n.ipv6 = own.ipv6 && !n.roce_v1;
   n.vlan = own.vlan;
   if (own.vlan != 0xffff) n.vlan = static_cast<std::uint16_t>(own.vlan | prm::get<prm::ads::eth_prio>(ads) << 13);
   std::memcpy(n.dgid.data(), prm::at<prm::ads::rgid_rip>(static_cast<const void*>(ads)), 16);

@@ -27,11 +27,15 @@ class InprocEndpoint : public Endpoint {
   virtual void doorbell(std::uint64_t bar_offset, std::uint64_t value) = 0;  // value: host order of the 64-bit store
   virtual void look_at_send_queue(std::uint32_t qpn) = 0;
   virtual void look_at_cq(std::uint32_t cqn) = 0;
-  virtual void polled_empty() = 0;  // a CQ was polled and found empty: run the receive side
+  virtual void polled_empty() = 0;    // a CQ was polled and found empty: run the receive side
   virtual void going_to_sleep() = 0;  // the caller is about to block on an event descriptor
 
   // Programs that ring doorbells themselves: while on, the service thread watches this UAR page (decision 4).
   virtual void watch_uar(std::uint32_t uar_index, bool on) = 0;
+
+  // A descriptor of the host that the driver wants served: `handler` runs on the service thread, with no device lock held, whenever fd
+  // is readable, and must read it empty. One descriptor a slot; -1: none (returns when the handler runs no more).
+  virtual void serve(int fd, IrqHandler handler, void* context) = 0;
 
   // Starts the service thread if it does not run yet (when the first program opens the device).
   virtual void start_service() = 0;

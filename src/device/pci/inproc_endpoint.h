@@ -59,6 +59,7 @@ class InprocSlot final : public InprocEndpoint {
   void polled_empty() override;
   void going_to_sleep() override;
   void watch_uar(std::uint32_t uar_index, bool on) override { service_->watch_uar(uar_index, on); }
+  void serve(int fd, IrqHandler handler, void* context) override { service_->serve(fd, handler, context); }
   void start_service() override { service_->start(); }
 
  private:

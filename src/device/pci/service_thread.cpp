@@ -143,8 +143,21 @@ bool ServiceThread::work() {
   return any;
 }
 
+void ServiceThread::serve(int fd, Endpoint::IrqHandler handler, void* context) {
+  std::lock_guard lock(serving_);
+  served_fd_.store(fd);
+  served_handler_ = handler;
+  served_context_ = context;
+  if (fd >= 0 && started_.load()) poke();
+}
+
+void ServiceThread::look_at_served() {
+  std::lock_guard lock(serving_);
+  if (served_fd_.load() >= 0) served_handler_(served_context_);
+}
+
 void ServiceThread::sleep_until(Nanos deadline, bool with_port) {
-  pollfd fds[2] = {{control_, POLLIN, 0}, {with_port ? port_.wait_fd() : -1, POLLIN, 0}};
+  pollfd fds[3] = {{control_, POLLIN, 0}, {with_port ? port_.wait_fd() : -1, POLLIN, 0}, {served_fd_.load(), POLLIN, 0}};
   timespec ts{};
   timespec* timeout = nullptr;
   if (deadline != kNever) {
@@ -154,11 +167,12 @@ void ServiceThread::sleep_until(Nanos deadline, bool with_port) {
     ts.tv_nsec = static_cast<long>(left % 1'000'000'000);
     timeout = &ts;
   }
-  syscall(SYS_ppoll, fds, 2, timeout, nullptr, 0);
+  syscall(SYS_ppoll, fds, 3, timeout, nullptr, 0);
   if (fds[0].revents & POLLIN) {
     std::uint64_t count;
     syscall(SYS_read, control_, &count, sizeof count);
   }
+  if (fds[2].revents & POLLIN) look_at_served();
 }
 
 void ServiceThread::run() {

@@ -37,12 +37,15 @@ class ServiceThread {
   void poke();
 
   void watch_uar(std::uint32_t uar_index, bool on);
+  // Calls `handler` whenever fd is readable. -1 takes it back (no call runs any more when that returns).
+  void serve(int fd, Endpoint::IrqHandler handler, void* context);
 
  private:
   static void* entry(void* self);
   void run();
   bool work();  // drives until nothing is left or a bound is reached
   void sleep_until(Nanos deadline, bool with_port);
+  void look_at_served();
   Nanos look_at_watched(Nanos now);
 
   Engine& engine_;
@@ -60,6 +63,10 @@ class ServiceThread {
   std::atomic<bool> watching_{false};
   Nanos watch_period_ = 0;  // decays while the watched doorbells are silent
   Nanos next_watch_ = 0;
+  std::mutex serving_;  // held while the handler runs
+  std::atomic<int> served_fd_{-1};
+  Endpoint::IrqHandler served_handler_ = nullptr;
+  void* served_context_ = nullptr;
   pthread_t thread_{};
 };
 

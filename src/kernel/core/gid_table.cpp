@@ -31,16 +31,22 @@ bool same(const ib_gid_attr& a, const ib_gid_attr& b) {
 
 Status delete_entry(DeviceState& st, std::uint16_t index) {
   if (st.dev->ops.del_gid) UHCA_CHECK(st.dev->ops.del_gid(*st.dev, index));
-  std::lock_guard g(st.gid_lock);
-  st.gids[index] = {};
+  {
+    std::lock_guard g(st.gid_lock);
+    st.gids[index] = {};
+  }
+  ib_dispatch_event(*st.dev, kEventGidChange, 1);
   return success();
 }
 
 Status add_entry(DeviceState& st, ib_gid_attr e, std::uint16_t index) {
   e.index = index;
   if (st.dev->ops.add_gid) UHCA_CHECK(st.dev->ops.add_gid(*st.dev, e));
-  std::lock_guard g(st.gid_lock);
-  st.gids[index] = std::move(e);
+  {
+    std::lock_guard g(st.gid_lock);
+    st.gids[index] = std::move(e);
+  }
+  ib_dispatch_event(*st.dev, kEventGidChange, 1);
   return success();
 }
 
@@ -90,7 +96,6 @@ Status rdma_refresh_gids(ib_device& dev) {
     for (const ib_gid& a : net.addresses) add(a);
   }
 
-  bool changed = false;
   for (std::uint16_t i = 0; i < kGidTableLen; ++i) {
     ib_gid_attr have = rdma_get_gid_attr(dev, 1, i);
     if (!have.valid) continue;
@@ -98,7 +103,6 @@ Status rdma_refresh_gids(ib_device& dev) {
                                   : std::any_of(want.begin(), want.end(), [&](const ib_gid_attr& w) { return same(w, have); });
     if (keep) continue;
     UHCA_CHECK(delete_entry(*st, i));
-    changed = true;
   }
   std::uint16_t free_slot = default_slots;
   for (std::size_t w = 0; w < want.size(); ++w) {
@@ -120,9 +124,7 @@ Status rdma_refresh_gids(ib_device& dev) {
       continue;
     }
     UHCA_CHECK(add_entry(*st, want[w], slot));
-    changed = true;
   }
-  if (changed) ib_dispatch_event(dev, kEventGidChange, 1);
   return success();
 }
 

@@ -382,9 +382,12 @@ inline constexpr std::uint16_t kGidTableLen = 256;
 ib_gid_attr rdma_get_gid_attr(ib_device& dev, std::uint32_t port, std::uint16_t index);
 // All valid entries.
 std::vector<ib_gid_attr> rdma_gid_table(ib_device& dev, std::uint32_t port);
-// Reads the netdev's addresses again: entries that went are deleted (ops.del_gid), new ones take free slots; one GID_CHANGE event if
-// anything changed.
+// Reads the netdev's addresses again: entries that went are deleted (ops.del_gid), new ones take free slots; a GID_CHANGE event for each.
 Status rdma_refresh_gids(ib_device& dev);
+// News of the host's addresses and links: a non-blocking descriptor (adopted, base/fd.h) that becomes readable when rdma_refresh_gids
+// is due, and how to read it empty. Linux has notifier chains instead. -1: none to be had (logged).
+int rdma_netdev_news();
+void rdma_drain_netdev_news(int fd);
 
 // ---------------------------------------------------------------- verbs with the core's own checks (core/verbs.cpp)
 

@@ -12,7 +12,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstring>
+
+#include "base/fd.h"
+#include "base/log.h"
 
 namespace uhca::kernel {
 namespace {
@@ -75,6 +79,24 @@ bool is_local_address(const ib_gid& gid) {
   }
   freeifaddrs(list);
   return found;
+}
+
+int rdma_netdev_news() {
+  int s = fd::adopt(static_cast<int>(syscall(SYS_socket, AF_NETLINK, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, NETLINK_ROUTE)));
+  sockaddr_nl a{};
+  a.nl_family = AF_NETLINK;
+  a.nl_groups = RTMGRP_LINK | RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR;
+  if (s >= 0 && syscall(SYS_bind, s, &a, sizeof a) == 0) return s;
+  log::warn("no news of address changes, the GID table stays as it is: {}", strerrordesc_np(errno));
+  fd::close(s);
+  return -1;
+}
+
+void rdma_drain_netdev_news(int fd) {
+  char buf[4096];
+  long n;
+  do n = syscall(SYS_recvfrom, fd, buf, sizeof buf, MSG_DONTWAIT, nullptr, nullptr);
+  while (n > 0 || (n < 0 && (errno == ENOBUFS || errno == EINTR)));
 }
 
 bool find_neighbour(int ifindex, const ib_gid& gid, std::array<std::uint8_t, 6>& mac) {

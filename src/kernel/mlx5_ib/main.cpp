@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <limits>
 
+#include "base/fd.h"
 #include "base/log.h"
 #include "base/types.h"
 #include "kernel/mlx5_ib/mlx5_ib.h"
@@ -145,6 +146,13 @@ void port_event(void* context, std::uint8_t sub_type) {
   auto& dev = *static_cast<mlx5_ib_dev*>(context);
   if (sub_type == kPortChangeActive) ib_dispatch_event(dev, kEventPortActive, 1);
   if (sub_type == kPortChangeDown) ib_dispatch_event(dev, kEventPortErr, 1);
+}
+
+// The host's addresses or links changed (Linux: roce_gid_mgmt's notifiers).
+void netdev_news(void* context) {
+  auto& dev = *static_cast<mlx5_ib_dev*>(context);
+  rdma_drain_netdev_news(dev.netdev_news);
+  if (Status s = rdma_refresh_gids(dev); !s) log::error("{}: the GID table does not follow {} ({})", dev.name, dev.netdev, s.code());
 }
 
 void set_ops(ib_device_ops& ops) {
@@ -285,18 +293,23 @@ Result<ib_device*> mlx5_ib_probe(pci::InprocEndpoint& slot) {
 
   UHCA_CHECK(m.set_roce(true));
   m.set_port_listener(&mlx5::port_event, dev.get());
+  dev->netdev_news = rdma_netdev_news();  // before the table is first read: no change is missed
   Status registered = ib_register_device(*dev);
   if (!registered) {
     m.set_port_listener(nullptr, nullptr);
+    fd::close(dev->netdev_news);
     if (Status s = m.set_roce(false); !s) log::error("RoCE could not be switched off");
     return registered.error();
   }
+  slot.serve(dev->netdev_news, &mlx5::netdev_news, dev.get());
   log::info("{}: {} firmware {} on {}, {} completion vectors", dev->name, dev->hca_type, dev->fw_ver, dev->netdev, dev->num_comp_vectors);
   return static_cast<ib_device*>(dev.release());
 }
 
 void mlx5_ib_remove(ib_device* d) {
   std::unique_ptr<mlx5::mlx5_ib_dev> dev(&mlx5::to_mdev(*d));
+  dev->slot.serve(-1, nullptr, nullptr);
+  fd::close(dev->netdev_news);
   ib_unregister_device(*dev);
   dev->mdev->set_port_listener(nullptr, nullptr);
   if (Status s = dev->mdev->set_roce(false); !s) log::error("{}: RoCE could not be switched off", dev->name);

@@ -27,6 +27,7 @@ struct mlx5_ib_dev final : ib_device {
 
   pci::InprocEndpoint& slot;
   std::unique_ptr<mlx5_core_dev> mdev;
+  int netdev_news = -1;         // rdma_netdev_news
   std::uint8_t min_inline = 0;  // nic vport context: min_wqe_inline_mode
 
   void doorbell(std::uint64_t bar_offset, std::uint64_t value) override { slot.doorbell(bar_offset, value); }

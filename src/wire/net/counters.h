@@ -21,7 +21,7 @@ struct UplinkCounters {
   Counter tx_loopback, tx_switch, tx_udp;
   Counter tx_busy;         // answered kBusy
   Counter tx_unreachable;  // answered kUnreachable
-  Counter tx_malformed;    // of those: no RoCEv2 packet
+  Counter tx_malformed;    // of those: no RoCE packet
   // frames received, by way
   Counter rx_loopback, rx_switch, rx_udp;
   Counter udp_handed_on;   // came over UDP for another function of this host

@@ -82,6 +82,10 @@ bool is_mapped(const Gid& gid) {
   return std::memcmp(gid.data(), kPrefix, 12) == 0;
 }
 
+Gid link_local_gid(const Mac& m) {
+  return {0xfe, 0x80, 0, 0, 0, 0, 0, 0, static_cast<std::uint8_t>(m[0] ^ 2), m[1], m[2], 0xff, 0xfe, m[3], m[4], m[5]};
+}
+
 Result<NetdevInfo> choose_netdev(const std::string& wanted) {
   IfList list = UHCA_TRY(list_interfaces());
   NetdevInfo n;
@@ -113,6 +117,7 @@ Result<NetdevInfo> choose_netdev(const std::string& wanted) {
     Gid g;
     if (address_of(*i, g)) n.addresses.push_back(g);
   }
+  n.default_gid = link_local_gid(n.mac);
   if (n.mac == Mac{}) n.mac = invented_mac(n.name);
   n.mtu = mtu_of(n.name);
   return n;

@@ -13,16 +13,17 @@ inline constexpr std::size_t kBthSize = 12;
 inline constexpr std::size_t kIcrcSize = 4;
 
 struct Route {
+  bool roce_v1 = false;
   bool ipv6 = false;
-  std::size_t ip = 0;   // offset of the IP header
-  std::size_t udp = 0;  // offset of the UDP header
-  std::size_t end = 0;  // end of the IP packet
+  std::size_t ip = 0;   // offset of the IP header or GRH
+  std::size_t udp = 0;  // offset of the UDP header (RoCE v2)
+  std::size_t end = 0;  // end of the IP packet, or of what the GRH announces
   Gid sgid{};
   Gid dgid{};
   std::uint32_t dest_qp = 0;
 };
 
-// false: not a whole RoCEv2 packet.
+// false: not a whole RoCE packet.
 inline bool peek_route(Frame f, Route& r) {
   auto* p = reinterpret_cast<const std::uint8_t*>(f.data());
   if (f.size() < 14) return false;
@@ -43,9 +44,10 @@ inline bool peek_route(Frame f, Route& r) {
     r.sgid = r.dgid = Gid{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
     std::memcpy(r.sgid.data() + 12, h + 12, 4);
     std::memcpy(r.dgid.data() + 12, h + 16, 4);
-  } else if (type == 0x86dd) {
-    if (left < 40 || h[0] >> 4 != 6 || h[6] != 17) return false;
-    r.ipv6 = true;
+  } else if (type == 0x86dd || type == kRoceV1EtherType) {
+    r.roce_v1 = type == kRoceV1EtherType;
+    if (left < 40 || h[0] >> 4 != 6 || h[6] != (r.roce_v1 ? kGrhNextBth : 17)) return false;
+    r.ipv6 = !r.roce_v1;
     r.udp = r.ip + 40;
     total = 40 + std::size_t{load_be<std::uint16_t>(h + 4)};
     std::memcpy(r.sgid.data(), h + 8, 16);
@@ -53,10 +55,11 @@ inline bool peek_route(Frame f, Route& r) {
   } else {
     return false;
   }
-  if (total > left || r.ip + total < r.udp + kUdpHeader + kBthSize + kIcrcSize) return false;
+  const std::size_t bth = r.roce_v1 ? r.udp : r.udp + kUdpHeader;
+  if (total > left || r.ip + total < bth + kBthSize + kIcrcSize) return false;
   r.end = r.ip + total;
-  if (load_be<std::uint16_t>(p + r.udp + 2) != kRoceV2UdpPort) return false;
-  r.dest_qp = load_be<std::uint32_t>(p + r.udp + kUdpHeader + 4) & 0xffffff;
+  if (!r.roce_v1 && load_be<std::uint16_t>(p + r.udp + 2) != kRoceV2UdpPort) return false;
+  r.dest_qp = load_be<std::uint32_t>(p + bth + 4) & 0xffffff;
   return true;
 }
 

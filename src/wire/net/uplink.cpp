@@ -102,6 +102,8 @@ bool Uplink::is_local(const Gid& gid) {
       addresses_stale_.store(true);
     }
   }
+  // The default GID is there whether the interface has that address or not.
+  if (gid == netdev_.default_gid) return true;
   return std::find(local_.begin(), local_.end(), gid) != local_.end();
 }
 
@@ -132,6 +134,14 @@ Send Uplink::dispatch(Frame frame) {
     Send s = switch_->send(slot, frame);
     if (s == Send::kSent) counters_.tx_switch.add();
     return s;
+  }
+  if (r.roce_v1) {
+    static_cast<void>(
+        refuse(EPROTONOSUPPORT,
+               "RoCE v1 frame of {} bytes to QPN {:#x} dropped: its destination is on another host, and the way there is UDP, "
+               "which carries RoCE v2 only",
+               frame.size(), r.dest_qp));
+    return Send::kUnreachable;
   }
   if (!udp_) return Send::kUnreachable;
   Send s = udp_->send(frame, r);

@@ -2,7 +2,7 @@
 // The port of a function: sends each frame to where its destination lives, and receives from all of them.
 //   destination IP of this host, QPN in a block of ours (or QP0/QP1) -> a queue in this process
 //   destination IP of this host, another block                       -> host switch (switch.h)
-//   anything else                                                     -> UDP 4791 (udp.h)
+//   anything else                                                     -> UDP 4791 (udp.h); RoCE v1 frames end here
 #pragma once
 
 #include <cstdint>

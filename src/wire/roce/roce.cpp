@@ -13,6 +13,7 @@ constexpr std::size_t kEth = 14;
 constexpr std::size_t kVlanTag = 4;
 constexpr std::size_t kIp4 = 20;
 constexpr std::size_t kIp6 = 40;
+constexpr std::size_t kGrh = 40;  // laid out as an IPv6 header
 constexpr std::size_t kUdp = 8;
 constexpr std::size_t kBth = 12;
 constexpr std::size_t kIcrc = 4;
@@ -40,7 +41,10 @@ std::size_t ip_offset(const NetHeader& n) {
   return kEth + (n.vlan == 0xffff ? 0 : kVlanTag);
 }
 std::size_t ip_size(const NetHeader& n) {
-  return n.ipv6 ? kIp6 : kIp4;
+  return n.roce_v1 ? kGrh : n.ipv6 ? kIp6 : kIp4;
+}
+std::size_t udp_size(const NetHeader& n) {
+  return n.roce_v1 ? 0 : kUdp;
 }
 std::uint8_t pad_of(std::size_t payload) {
   return static_cast<std::uint8_t>(-payload & 3);
@@ -59,16 +63,16 @@ std::uint8_t* emit_ethernet(const NetHeader& n, std::uint8_t* p) {
     store_be<std::uint16_t>(p + 2, n.vlan);
     p += kVlanTag;
   }
-  store_be<std::uint16_t>(p, n.ipv6 ? kEtherIp6 : kEtherIp4);
+  store_be<std::uint16_t>(p, n.roce_v1 ? kRoceV1EtherType : n.ipv6 ? kEtherIp6 : kEtherIp4);
   return p + 2;
 }
 
-// `behind`: bytes behind the IP header.
+// `behind`: bytes behind the IP header or GRH.
 std::uint8_t* emit_ip(const NetHeader& n, std::uint8_t* p, std::size_t behind) {
-  if (n.ipv6) {
+  if (n.ipv6 || n.roce_v1) {
     store_be<std::uint32_t>(p, 6u << 28 | static_cast<std::uint32_t>(n.traffic_class) << 20 | (n.flow_label & 0xfffff));
     store_be<std::uint16_t>(p + 4, static_cast<std::uint16_t>(behind));
-    p[6] = kProtoUdp;
+    p[6] = n.roce_v1 ? kGrhNextBth : kProtoUdp;
     p[7] = n.hop_limit;
     std::memcpy(p + 8, n.sgid.data(), 16);
     std::memcpy(p + 24, n.dgid.data(), 16);
@@ -86,6 +90,16 @@ std::uint8_t* emit_ip(const NetHeader& n, std::uint8_t* p, std::size_t behind) {
   std::memcpy(p + 16, n.dgid.data() + 12, 4);
   store_be<std::uint16_t>(p + 10, static_cast<std::uint16_t>(~ones_complement_sum(p, kIp4)));
   return p + kIp4;
+}
+
+// `bytes`: of the datagram, this header included. Checksum 0 in both families: RoCEv2 lets it be 0 over IPv6 too (annex A17, RFC 6936),
+// and the ICRC does not cover it.
+std::uint8_t* emit_udp(const NetHeader& n, std::uint8_t* p, std::size_t bytes) {
+  store_be(p, n.udp_sport);
+  store_be(p + 2, kRoceV2UdpPort);
+  store_be(p + 4, static_cast<std::uint16_t>(bytes));
+  store_be<std::uint16_t>(p + 6, 0);
+  return p + kUdp;
 }
 
 std::uint8_t* emit_extensions(const Packet& k, Prop props, std::uint8_t* p) {
@@ -140,7 +154,7 @@ void parse_extensions(Packet& k, Prop props, const std::uint8_t* p) {
   if (has(props, Prop::kIeth)) k.ieth = load_be<std::uint32_t>(p);
 }
 
-// Ethernet and IP. On success `ip` is the IP header's offset and `end` the end of the IP packet in the frame.
+// Ethernet and IP or GRH. On success `ip` is that header's offset and `end` the end of its packet in the frame.
 ParseError parse_network(Frame frame, NetHeader& n, std::size_t& ip, std::size_t& end) {
   auto* f = reinterpret_cast<const std::uint8_t*>(frame.data());
   if (frame.size() < kEth) return ParseError::kShort;
@@ -175,14 +189,15 @@ ParseError parse_network(Frame frame, NetHeader& n, std::size_t& ip, std::size_t
     }
     return ParseError::kNone;
   }
-  if (type == kEtherIp6) {
+  if (type == kEtherIp6 || type == kRoceV1EtherType) {
+    n.roce_v1 = type == kRoceV1EtherType;
     if (left < kIp6) return ParseError::kShort;
     if (h[0] >> 4 != 6) return ParseError::kBadIpHeader;
-    if (h[6] != kProtoUdp) return ParseError::kNotRoce;
+    if (h[6] != (n.roce_v1 ? kGrhNextBth : kProtoUdp)) return ParseError::kNotRoce;
     std::size_t behind = load_be<std::uint16_t>(h + 4);
     if (behind > left - kIp6) return ParseError::kShort;
     end = ip + kIp6 + behind;
-    n.ipv6 = true;
+    n.ipv6 = !n.roce_v1;
     auto word = load_be<std::uint32_t>(h);
     n.traffic_class = static_cast<std::uint8_t>(word >> 20);
     n.flow_label = word & 0xfffff;
@@ -194,10 +209,34 @@ ParseError parse_network(Frame frame, NetHeader& n, std::size_t& ip, std::size_t
   return ParseError::kNotRoce;
 }
 
+// The ICRC is computed over a copy of the headers in which what may change on the way is all ones.
+std::size_t copy_prefix(std::span<const std::byte> packet, std::uint8_t* masked, std::size_t prefix) {
+  const std::size_t have = std::min(prefix, packet.size());
+  if (have) std::memcpy(masked, packet.data(), have);
+  std::memset(masked + have, 0, prefix - have);
+  return have;
+}
+// Traffic class, flow label, hop limit.
+void mask_ip6(std::uint8_t* h) {
+  h[0] |= 0x0f;
+  h[1] = h[2] = h[3] = 0xff;
+  h[7] = 0xff;
+}
+std::uint32_t crc_of_packet(std::span<const std::byte> packet, const std::uint8_t* masked, std::size_t have) {
+  // The CRC register after the eight bytes of ones that stand for the local routing header.
+  constexpr std::uint32_t kSeed = 0x2144df1c;
+  std::uint32_t crc = crc32(kSeed, masked, have);
+  if (packet.size() > have) crc = crc32(crc, reinterpret_cast<const std::uint8_t*>(packet.data()) + have, packet.size() - have);
+  return crc;
+}
+std::uint32_t icrc_of(const NetHeader& n, std::span<const std::byte> packet) {
+  return n.roce_v1 ? icrc_v1(packet) : icrc(packet, n.ipv6);
+}
+
 }  // namespace
 
 std::size_t header_size(const Packet& p) {
-  return ip_offset(p.net) + ip_size(p.net) + kUdp + kBth + info(p.bth.opcode).ext_bytes;
+  return ip_offset(p.net) + ip_size(p.net) + udp_size(p.net) + kBth + info(p.bth.opcode).ext_bytes;
 }
 
 std::size_t frame_size(const Packet& p) {
@@ -207,15 +246,10 @@ std::size_t frame_size(const Packet& p) {
 std::size_t emit_headers(const Packet& p, std::span<std::byte> out) {
   const OpcodeInfo& row = info(p.bth.opcode);
   auto* start = reinterpret_cast<std::uint8_t*>(out.data());
-  const std::size_t udp_bytes = kUdp + kBth + row.ext_bytes + p.payload.size() + pad_of(p.payload.size()) + kIcrc;
+  const std::size_t behind_ip = udp_size(p.net) + kBth + row.ext_bytes + p.payload.size() + pad_of(p.payload.size()) + kIcrc;
 
-  std::uint8_t* q = emit_ip(p.net, emit_ethernet(p.net, start), udp_bytes);
-  // UDP checksum 0 in both families: RoCEv2 lets it be 0 over IPv6 too (annex A17, RFC 6936), and the ICRC does not cover it.
-  store_be(q, p.net.udp_sport);
-  store_be(q + 2, kRoceV2UdpPort);
-  store_be(q + 4, static_cast<std::uint16_t>(udp_bytes));
-  store_be<std::uint16_t>(q + 6, 0);
-  q += kUdp;
+  std::uint8_t* q = emit_ip(p.net, emit_ethernet(p.net, start), behind_ip);
+  if (!p.net.roce_v1) q = emit_udp(p.net, q, behind_ip);
 
   q[0] = static_cast<std::uint8_t>(p.bth.opcode);
   q[1] = static_cast<std::uint8_t>(p.bth.solicited << 7 | p.bth.mig_req << 6 | pad_of(p.payload.size()) << 4 | (p.bth.version & 15));
@@ -238,7 +272,7 @@ std::size_t seal(const Packet& p, std::span<std::byte> out) {
   std::memset(out.data() + at, 0, pad);
   at += pad;
   std::size_t ip = ip_offset(p.net);
-  std::uint32_t crc = icrc(out.subspan(ip, at - ip), p.net.ipv6);
+  std::uint32_t crc = icrc_of(p.net, out.subspan(ip, at - ip));
   std::memcpy(out.data() + at, &crc, kIcrc);
   return at + kIcrc;
 }
@@ -270,17 +304,19 @@ ParseError parse(Frame frame, Packet& out) {
   auto* f = reinterpret_cast<const std::uint8_t*>(frame.data());
 
   std::size_t at = ip + ip_size(out.net);
-  if (end - at < kUdp) return ParseError::kShort;
-  out.net.udp_sport = load_be<std::uint16_t>(f + at);
-  if (load_be<std::uint16_t>(f + at + 2) != kRoceV2UdpPort) return ParseError::kNotRoce;
-  if (load_be<std::uint16_t>(f + at + 4) != end - at) return ParseError::kShort;
-  at += kUdp;
+  if (!out.net.roce_v1) {
+    if (end - at < kUdp) return ParseError::kShort;
+    out.net.udp_sport = load_be<std::uint16_t>(f + at);
+    if (load_be<std::uint16_t>(f + at + 2) != kRoceV2UdpPort) return ParseError::kNotRoce;
+    if (load_be<std::uint16_t>(f + at + 4) != end - at) return ParseError::kShort;
+    at += kUdp;
+  }
   if (end - at < kBth + kIcrc) return ParseError::kShort;
 
   // The ICRC first: what is damaged has no opcode, and must not be counted as a peer's mistake.
   std::uint32_t received;
   std::memcpy(&received, f + end - kIcrc, kIcrc);
-  if (received != icrc(frame.subspan(ip, end - kIcrc - ip), out.net.ipv6)) return ParseError::kBadIcrc;
+  if (received != icrc_of(out.net, frame.subspan(ip, end - kIcrc - ip))) return ParseError::kBadIcrc;
 
   const std::uint8_t* b = f + at;
   out.bth.opcode = static_cast<Opcode>(b[0]);
@@ -314,21 +350,14 @@ ParseError parse(Frame frame, Packet& out) {
 }
 
 std::uint32_t icrc(std::span<const std::byte> packet, bool ipv6) {
-  // The CRC register after the eight bytes of ones that stand for the local routing header.
-  constexpr std::uint32_t kSeed = 0x2144df1c;
   auto* p = reinterpret_cast<const std::uint8_t*>(packet.data());
-
   std::uint8_t masked[60 + kUdp + kBth];
   std::size_t ip = ipv6 ? kIp6 : packet.empty() ? kIp4 : static_cast<std::size_t>(p[0] & 15) * 4;
   if (ip < kIp4) ip = kIp4;
   const std::size_t prefix = ip + kUdp + kBth;
-  const std::size_t have = std::min(prefix, packet.size());
-  if (have) std::memcpy(masked, p, have);
-  std::memset(masked + have, 0, prefix - have);
+  const std::size_t have = copy_prefix(packet, masked, prefix);
   if (ipv6) {
-    masked[0] |= 0x0f;
-    masked[1] = masked[2] = masked[3] = 0xff;
-    masked[7] = 0xff;
+    mask_ip6(masked);
   } else {
     masked[1] = 0xff;
     masked[8] = 0xff;
@@ -336,9 +365,15 @@ std::uint32_t icrc(std::span<const std::byte> packet, bool ipv6) {
   }
   masked[ip + 6] = masked[ip + 7] = 0xff;
   masked[ip + kUdp + 4] = 0xff;
-  std::uint32_t crc = crc32(kSeed, masked, have);
-  if (packet.size() > prefix) crc = crc32(crc, p + prefix, packet.size() - prefix);
-  return crc;
+  return crc_of_packet(packet, masked, have);
+}
+
+std::uint32_t icrc_v1(std::span<const std::byte> packet) {
+  std::uint8_t masked[kGrh + kBth];
+  const std::size_t have = copy_prefix(packet, masked, sizeof masked);
+  mask_ip6(masked);
+  masked[kGrh + 4] = 0xff;
+  return crc_of_packet(packet, masked, have);
 }
 
 }  // namespace uhca::wire

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// RoCEv2 packets: parsed values (repr) and their emission into and parsing out of whole Ethernet frames.
-// Sources: IBTA Architecture Specification vol. 1, chapter 9 (BTH, RETH, AETH, ...) and annex A17 (RoCEv2); RFC 791, 8200, 768.
+// RoCE packets of both versions: parsed values (repr) and their emission into and parsing out of whole Ethernet frames.
+// Sources: IBTA Architecture Specification vol. 1, chapters 8 (GRH) and 9 (BTH, RETH, AETH, ...), annexes A16 (RoCE) and A17 (RoCEv2);
+// RFC 791, 8200, 768.
 #pragma once
 
 #include <array>
@@ -20,18 +21,20 @@ using Gid = std::array<std::uint8_t, 16>;  // network order; an IPv4 address is 
 
 inline constexpr std::uint16_t kRoceV2UdpPort = 4791;
 inline constexpr std::uint16_t kRoceV1EtherType = 0x8915;
+inline constexpr std::uint8_t kGrhNextBth = 0x1b;  // GRH NxtHdr: an InfiniBand transport header follows
 
-// Everything below BTH: Ethernet, IP and UDP fields of one packet.
+// Everything below BTH: Ethernet, IP and UDP fields of one packet, or (RoCE v1) Ethernet and GRH.
 struct NetHeader {
   Mac dmac{};
   Mac smac{};
   std::uint16_t vlan = 0xffff;  // the 802.1Q tag's TCI (priority and VLAN id); 0xffff: untagged
-  bool ipv6 = false;            // whether sgid/dgid travel as IPv6; else as the mapped IPv4 addresses
+  bool roce_v1 = false;         // a GRH takes the place of IP and UDP: GIDs of every kind travel whole
+  bool ipv6 = false;            // RoCE v2: whether sgid/dgid travel as IPv6; else as the mapped IPv4 addresses
   Gid sgid{};
   Gid dgid{};
   std::uint8_t traffic_class = 0;  // DSCP << 2 | ECN
   std::uint8_t hop_limit = 64;
-  std::uint32_t flow_label = 0;      // IPv6
+  std::uint32_t flow_label = 0;      // IPv6, GRH
   std::uint16_t identification = 0;  // IPv4
   std::uint16_t udp_sport = 0xc000;
 };
@@ -105,8 +108,8 @@ std::size_t emit(const Packet& p, std::span<std::byte> out);
 enum class ParseError : std::uint8_t {
   kNone,
   kShort,        // truncated, or lengths that do not fit each other
-  kNotRoce,      // not IPv4/IPv6 + UDP 4791, fragments, other ethertypes
-  kBadIpHeader,  // version, header length, IPv4 header checksum
+  kNotRoce,      // not IPv4/IPv6 + UDP 4791, nor a GRH before a BTH; fragments, other ethertypes
+  kBadIpHeader,  // version (of the GRH too), header length, IPv4 header checksum
   kBadVersion,   // BTH.TVer != 0
   kUnknownOpcode,
   kBadPad,
@@ -121,6 +124,8 @@ ParseError parse(Frame frame, Packet& out);
 // masked (TOS, TTL, checksum / traffic class, flow label, hop limit; UDP checksum; BTH resv8a). Value as stored: little-endian
 // on the wire, i.e. store with memcpy on a little-endian host. `len` excludes the ICRC itself.
 std::uint32_t icrc(std::span<const std::byte> ip_packet_without_icrc, bool ipv6);
+// The same for RoCE v1, from the GRH on: masked are the GRH's traffic class, flow label and hop limit and BTH resv8a.
+std::uint32_t icrc_v1(std::span<const std::byte> packet_from_grh_without_icrc);
 
 // PSN arithmetic on 24 bits.
 inline constexpr std::uint32_t kPsnMask = 0xffffff;
