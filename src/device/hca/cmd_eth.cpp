@@ -20,7 +20,7 @@ RawQueue* find_rq(Command& c, std::uint32_t n) {
 void hold_tir_target(Command& c, const std::uint8_t* ctx, int d) {
   auto add = [d](unsigned& users) { users = static_cast<unsigned>(static_cast<int>(users) + d); };
   if (prm::get<prm::tirc::disp_type>(ctx) == kIndirect) {
-    if (auto it = c.st.rqts.find(prm::get<prm::tirc::indirect_table>(ctx)); it != c.st.rqts.end()) add(it->second.users);
+    if (auto it = c.objects().rqts.find(prm::get<prm::tirc::indirect_table>(ctx)); it != c.objects().rqts.end()) add(it->second.users);
   } else if (RawQueue* rq = find_rq(c, prm::get<prm::tirc::inline_rqn>(ctx))) {
     add(rq->users);
   }
@@ -33,7 +33,7 @@ Status check_tir(Command& c, const std::uint8_t* ctx) {
   if (!c.st.transport_domains.exists(td)) return c.no_such("transport domain", td);
   if (disp == kIndirect) {
     std::uint32_t rqtn = prm::get<prm::tirc::indirect_table>(ctx);
-    if (!c.st.rqts.contains(rqtn)) return c.no_such("RQT", rqtn);
+    if (!c.objects().rqts.contains(rqtn)) return c.no_such("RQT", rqtn);
   } else {
     std::uint32_t rqn = prm::get<prm::tirc::inline_rqn>(ctx);
     if (find_rq(c, rqn) == nullptr) return c.no_such("RQ", rqn);
@@ -70,7 +70,7 @@ Status create_tis(Command& c) {
   if (prm::get<prm::tisc::tls_en>(ctx)) return c.refuse(Status::BAD_PARAM, "TLS is not offered");
   auto n = c.st.tisns.take();
   if (!n) return c.exhausted("TIS");
-  std::memcpy(c.st.tises[*n].context.data(), ctx, prm::tisc::kBytes);
+  std::memcpy(c.objects().tises[*n].context.data(), ctx, prm::tisc::kBytes);
   c.st.transport_domains.hold(td);
   c.st.pds.hold(pd);
   c.set<prm::create_tis_out::tisn>(*n);
@@ -79,8 +79,8 @@ Status create_tis(Command& c) {
 
 Status modify_tis(Command& c) {
   std::uint32_t n = c.get<prm::modify_tis_in::tisn>();
-  auto it = c.st.tises.find(n);
-  if (it == c.st.tises.end()) return c.no_such("TIS", n);
+  auto it = c.objects().tises.find(n);
+  if (it == c.objects().tises.end()) return c.no_such("TIS", n);
   const std::uint8_t* mask = c.at<prm::modify_tis_in::bitmask>();
   const std::uint8_t* ctx = c.at<prm::modify_tis_in::ctx>();
   std::uint8_t* own = it->second.context.data();
@@ -92,20 +92,20 @@ Status modify_tis(Command& c) {
 
 Status query_tis(Command& c) {
   std::uint32_t n = c.get<prm::query_tis_in::tisn>();
-  auto it = c.st.tises.find(n);
-  if (it == c.st.tises.end()) return c.no_such("TIS", n);
+  auto it = c.objects().tises.find(n);
+  if (it == c.objects().tises.end()) return c.no_such("TIS", n);
   std::memcpy(c.out_at<prm::query_tis_out::tis_context>(), it->second.context.data(), prm::tisc::kBytes);
   return Status::OK;
 }
 
 Status destroy_tis(Command& c) {
   std::uint32_t n = c.get<prm::destroy_tis_in::tisn>();
-  auto it = c.st.tises.find(n);
-  if (it == c.st.tises.end()) return c.no_such("TIS", n);
+  auto it = c.objects().tises.find(n);
+  if (it == c.objects().tises.end()) return c.no_such("TIS", n);
   if (it->second.users != 0) return c.in_use("TIS", n, it->second.users);
   c.st.transport_domains.drop(prm::get<prm::tisc::transport_domain>(it->second.context.data()));
   c.st.pds.drop(prm::get<prm::tisc::pd>(it->second.context.data()));
-  c.st.tises.erase(it);
+  c.objects().tises.erase(it);
   c.st.tisns.give_back(n);
   return Status::OK;
 }
@@ -117,7 +117,7 @@ Status create_tir(Command& c) {
   if (prm::get<prm::tirc::packet_merge_mask>(ctx)) return c.refuse(Status::BAD_PARAM, "LRO is not offered");
   auto n = c.st.tirns.take();
   if (!n) return c.exhausted("TIR");
-  std::memcpy(c.st.tirs[*n].context.data(), ctx, prm::tirc::kBytes);
+  std::memcpy(c.objects().tirs[*n].context.data(), ctx, prm::tirc::kBytes);
   hold_tir_target(c, ctx, 1);
   c.st.transport_domains.hold(prm::get<prm::tirc::transport_domain>(ctx));
   c.set<prm::create_tir_out::tirn>(*n);
@@ -126,8 +126,8 @@ Status create_tir(Command& c) {
 
 Status modify_tir(Command& c) {
   std::uint32_t n = c.get<prm::modify_tir_in::tirn>();
-  auto it = c.st.tirs.find(n);
-  if (it == c.st.tirs.end()) return c.no_such("TIR", n);
+  auto it = c.objects().tirs.find(n);
+  if (it == c.objects().tirs.end()) return c.no_such("TIR", n);
   const std::uint8_t* mask = c.at<prm::modify_tir_in::bitmask>();
   const std::uint8_t* ctx = c.at<prm::modify_tir_in::ctx>();
   std::uint8_t* own = it->second.context.data();
@@ -147,21 +147,21 @@ Status modify_tir(Command& c) {
 
 Status query_tir(Command& c) {
   std::uint32_t n = c.get<prm::query_tir_in::tirn>();
-  auto it = c.st.tirs.find(n);
-  if (it == c.st.tirs.end()) return c.no_such("TIR", n);
+  auto it = c.objects().tirs.find(n);
+  if (it == c.objects().tirs.end()) return c.no_such("TIR", n);
   std::memcpy(c.out_at<prm::query_tir_out::tir_context>(), it->second.context.data(), prm::tirc::kBytes);
   return Status::OK;
 }
 
 Status destroy_tir(Command& c) {
   std::uint32_t n = c.get<prm::destroy_tir_in::tirn>();
-  auto it = c.st.tirs.find(n);
-  if (it == c.st.tirs.end()) return c.no_such("TIR", n);
+  auto it = c.objects().tirs.find(n);
+  if (it == c.objects().tirs.end()) return c.no_such("TIR", n);
   if (it->second.users != 0) return c.in_use("TIR", n, it->second.users);
   const std::uint8_t* ctx = it->second.context.data();
   hold_tir_target(c, ctx, -1);
   c.st.transport_domains.drop(prm::get<prm::tirc::transport_domain>(ctx));
-  c.st.tirs.erase(it);
+  c.objects().tirs.erase(it);
   c.st.tirns.give_back(n);
   return Status::OK;
 }
@@ -178,15 +178,15 @@ Status create_rqt(Command& c) {
   if (!n) return c.exhausted("RQT");
   std::memcpy(rqt.context.data(), ctx, rqt.context.size());
   hold_rqns(c, rqt.rqns, 1);
-  c.st.rqts.emplace(*n, std::move(rqt));
+  c.objects().rqts.emplace(*n, std::move(rqt));
   c.set<prm::create_rqt_out::rqtn>(*n);
   return Status::OK;
 }
 
 Status modify_rqt(Command& c) {
   std::uint32_t n = c.get<prm::modify_rqt_in::rqtn>();
-  auto it = c.st.rqts.find(n);
-  if (it == c.st.rqts.end()) return c.no_such("RQT", n);
+  auto it = c.objects().rqts.find(n);
+  if (it == c.objects().rqts.end()) return c.no_such("RQT", n);
   if (!prm::get<prm::rqt_bitmask::rqn_list>(c.at<prm::modify_rqt_in::bitmask>())) return Status::OK;
   const std::uint8_t* ctx = c.at<prm::modify_rqt_in::ctx>();
   std::vector<std::uint32_t> rqns;
@@ -202,8 +202,8 @@ Status modify_rqt(Command& c) {
 
 Status query_rqt(Command& c) {
   std::uint32_t n = c.get<prm::query_rqt_in::rqtn>();
-  auto it = c.st.rqts.find(n);
-  if (it == c.st.rqts.end()) return c.no_such("RQT", n);
+  auto it = c.objects().rqts.find(n);
+  if (it == c.objects().rqts.end()) return c.no_such("RQT", n);
   std::memcpy(c.out_at<prm::query_rqt_out::rqt_context>(), it->second.context.data(), prm::rqtc::kBytes);
   std::size_t at = prm::query_rqt_out::kBytes;
   for (std::uint32_t rqn : it->second.rqns) {
@@ -216,11 +216,11 @@ Status query_rqt(Command& c) {
 
 Status destroy_rqt(Command& c) {
   std::uint32_t n = c.get<prm::destroy_rqt_in::rqtn>();
-  auto it = c.st.rqts.find(n);
-  if (it == c.st.rqts.end()) return c.no_such("RQT", n);
+  auto it = c.objects().rqts.find(n);
+  if (it == c.objects().rqts.end()) return c.no_such("RQT", n);
   if (it->second.users != 0) return c.in_use("RQT", n, it->second.users);
   hold_rqns(c, it->second.rqns, -1);
-  c.st.rqts.erase(it);
+  c.objects().rqts.erase(it);
   c.st.rqtns.give_back(n);
   return Status::OK;
 }

@@ -8,25 +8,21 @@
 namespace uhca::hca::cmd {
 namespace {
 
-// set_flow_table_root_in, create_flow_table_in: table_type (Linux mlx5/fs.h: FS_FT_*): NIC receive only.
-constexpr std::uint32_t kNicReceive = 0;
-// flow_context.action (MLX5_FLOW_CONTEXT_ACTION_*).
-enum Action : std::uint32_t { kAllow = 1, kDrop = 2, kForward = 4, kCount = 8 };
-// dest_format_struct.destination_type (MLX5_IFC_FLOW_DESTINATION_TYPE_*).
-enum Destination : std::uint32_t { kToTable = 1, kToTir = 2 };
 // SET_FLOW_TABLE_ENTRY op_mod and modify_enable_mask (MLX5_SET_FTE_MODIFY_ENABLE_MASK_*).
 enum SetFte : std::uint16_t { kNewEntry = 0, kModifyEntry = 1 };
 enum ModifyMask : std::uint32_t { kModAction = 1, kModTag = 2, kModDestinations = 4, kModCounters = 8 };
 // MODIFY_FLOW_TABLE modify_field_select.
 constexpr std::uint32_t kModMissTable = 1;
 
+Steering& steering(Command& c) {
+  return c.objects().steering;
+}
 FlowTable* find_table(Command& c, std::uint32_t id) {
-  auto it = c.st.flow_tables.find(id);
-  return it == c.st.flow_tables.end() ? nullptr : &it->second;
+  return steering(c).table(id);
 }
 
 Status check_type(Command& c, std::uint32_t type) {
-  return type == kNicReceive ? Status::OK : c.refuse(Status::BAD_PARAM, "flow table type {:#x} is not offered", type);
+  return type == kFlowNicReceive ? Status::OK : c.refuse(Status::BAD_PARAM, "flow table type {:#x} is not offered", type);
 }
 
 Status other_vport(Command& c) {
@@ -43,14 +39,14 @@ void hold_targets(Command& c, const std::vector<std::uint8_t>& ctx, int d) {
   const std::uint8_t* p = ctx.data() + prm::flow_context::kBytes;
   for (std::uint32_t i = 0; i < dests + counters; ++i, p += prm::dest_format_struct::kBytes) {
     if (i >= dests) {
-      if (auto it = c.st.flow_counters.find(prm::get<prm::flow_counter_list::flow_counter_id>(p)); it != c.st.flow_counters.end())
-        add(it->second);
+      if (auto it = steering(c).counters.find(prm::get<prm::flow_counter_list::flow_counter_id>(p)); it != steering(c).counters.end())
+        add(it->second.users);
       continue;
     }
     std::uint32_t id = prm::get<prm::dest_format_struct::destination_id>(p);
-    if (prm::get<prm::dest_format_struct::destination_type>(p) == kToTable) {
+    if (prm::get<prm::dest_format_struct::destination_type>(p) == kFlowToTable) {
       if (FlowTable* t = find_table(c, id)) add(t->users);
-    } else if (auto it = c.st.tirs.find(id); it != c.st.tirs.end()) {
+    } else if (auto it = c.objects().tirs.find(id); it != c.objects().tirs.end()) {
       add(it->second.users);
     }
   }
@@ -62,11 +58,12 @@ Status take_entry(Command& c, std::uint32_t table, std::vector<std::uint8_t>& ou
   std::uint32_t action = prm::get<prm::flow_context::action>(ctx);
   std::uint32_t dests = prm::get<prm::flow_context::destination_list_size>(ctx);
   std::uint32_t counters = prm::get<prm::flow_context::flow_counter_list_size>(ctx);
-  if (action & ~(kAllow | kDrop | kForward | kCount)) return c.refuse(Status::BAD_PARAM, "action {:#x} is not offered", action);
+  if (action & ~(kFlowAllow | kFlowDrop | kFlowForward | kFlowCount))
+    return c.refuse(Status::BAD_PARAM, "action {:#x} is not offered", action);
   if (prm::get<prm::flow_context::extended_destination>(ctx)) return c.refuse(Status::BAD_PARAM, "extended destinations");
-  if (!(action & kForward)) dests = 0;
-  if (!(action & kCount)) counters = 0;
-  if ((action & kForward) && dests == 0) return c.refuse(Status::BAD_PARAM, "forward to nowhere");
+  if (!(action & kFlowForward)) dests = 0;
+  if (!(action & kFlowCount)) counters = 0;
+  if ((action & kFlowForward) && dests == 0) return c.refuse(Status::BAD_PARAM, "forward to nowhere");
   if (dests > 1u << 6 || counters > 1) return c.refuse(Status::BAD_PARAM, "{} destinations, {} counters", dests, counters);
   auto list = c.tail(prm::set_fte_in::kBytes);
   std::size_t bytes = std::size_t{dests + counters} * prm::dest_format_struct::kBytes;
@@ -75,20 +72,20 @@ Status take_entry(Command& c, std::uint32_t table, std::vector<std::uint8_t>& ou
     const std::uint8_t* p = list.data() + i * prm::dest_format_struct::kBytes;
     if (i >= dests) {
       std::uint32_t id = prm::get<prm::flow_counter_list::flow_counter_id>(p);
-      if (!c.st.flow_counters.contains(id)) return c.no_such("flow counter", id);
+      if (!steering(c).counters.contains(id)) return c.no_such("flow counter", id);
       continue;
     }
     std::uint32_t type = prm::get<prm::dest_format_struct::destination_type>(p);
     std::uint32_t id = prm::get<prm::dest_format_struct::destination_id>(p);
-    if (type == kToTable) {
+    if (type == kFlowToTable) {
       FlowTable* to = find_table(c, id);
       if (to == nullptr) return c.no_such("flow table", id);
       // Levels only grow along a chain, so that packets cannot go round.
       if (prm::get<prm::flow_table_context::level>(to->context.data()) <=
           prm::get<prm::flow_table_context::level>(find_table(c, table)->context.data()))
         return c.refuse(Status::BAD_PARAM, "flow table {:#x} is not on a higher level than {:#x}", id, table);
-    } else if (type == kToTir) {
-      if (!c.st.tirs.contains(id)) return c.no_such("TIR", id);
+    } else if (type == kFlowToTir) {
+      if (!c.objects().tirs.contains(id)) return c.no_such("TIR", id);
     } else {
       return c.refuse(Status::BAD_PARAM, "destination type {:#x} is not offered", type);
     }
@@ -122,7 +119,7 @@ Status create_flow_table(Command& c) {
   auto n = c.st.table_ids.take();
   if (!n) return c.exhausted("flow table");
   if (miss != 0) ++find_table(c, miss)->users;
-  c.st.flow_tables.emplace(*n, t);
+  steering(c).tables.emplace(*n, std::move(t));
   c.set<prm::create_flow_table_out::table_id>(*n);
   return Status::OK;
 }
@@ -134,7 +131,8 @@ Status modify_flow_table(Command& c) {
   std::uint32_t select = c.get<prm::modify_flow_table_in::modify_field_select>();
   if (select != kModMissTable) return c.refuse(Status::BAD_PARAM, "field select {:#x}", select);
   const std::uint8_t* ctx = c.at<prm::modify_flow_table_in::flow_table_context>();
-  FlowTable changed = *t;
+  FlowTable changed;
+  changed.context = t->context;
   prm::set<prm::flow_table_context::table_miss_action>(changed.context.data(), prm::get<prm::flow_table_context::table_miss_action>(ctx));
   prm::set<prm::flow_table_context::table_miss_id>(changed.context.data(), prm::get<prm::flow_table_context::table_miss_id>(ctx));
   std::uint32_t miss = changed.miss_table(), before = t->miss_table();
@@ -161,8 +159,8 @@ Status destroy_flow_table(Command& c) {
   if (t == nullptr) return c.no_such("flow table", id);
   if (t->users != 0) return c.in_use("flow table", id, t->users);
   if (std::uint32_t miss = t->miss_table(); miss != 0) --find_table(c, miss)->users;
-  std::erase_if(c.st.flow_roots, [id](auto& r) { return r.second == id; });
-  c.st.flow_tables.erase(id);
+  std::erase_if(steering(c).roots, [id](auto& r) { return r.second == id; });
+  steering(c).tables.erase(id);
   c.st.table_ids.give_back(id);
   return Status::OK;
 }
@@ -172,12 +170,12 @@ Status set_flow_table_root(Command& c) {
   std::uint32_t type = c.get<prm::set_flow_table_root_in::table_type>(), id = c.get<prm::set_flow_table_root_in::table_id>();
   if (Status s = check_type(c, type); s != Status::OK) return s;
   if (c.op_mod() == 1) {  // disconnect
-    c.st.flow_roots.erase(static_cast<std::uint8_t>(type));
+    steering(c).roots.erase(static_cast<std::uint8_t>(type));
     return Status::OK;
   }
   FlowTable* t = find_table(c, id);
   if (t == nullptr || t->type != type) return c.no_such("flow table", id);
-  c.st.flow_roots[static_cast<std::uint8_t>(type)] = id;
+  steering(c).roots[static_cast<std::uint8_t>(type)] = id;
   return Status::OK;
 }
 
@@ -192,22 +190,28 @@ Status create_flow_group(Command& c) {
   if (t == nullptr) return c.no_such("flow table", g.table);
   std::uint32_t size = 1u << prm::get<prm::flow_table_context::log_size>(t->context.data());
   if (g.start > g.end || g.end >= size) return c.refuse(Status::BAD_PARAM, "entries {}..{} of {}", g.start, g.end, size);
-  for (auto& [id, o] : c.st.flow_groups)
+  for (auto& [id, o] : steering(c).groups)
     if (o.table == g.table && o.start <= g.end && g.start <= o.end)
       return c.refuse(Status::BAD_PARAM, "entries {}..{} overlap those of group {:#x}", g.start, g.end, id);
+  const std::uint8_t* mask = c.at<prm::create_flow_group_in::match_criteria>();
+  if (asks_for_more(mask, g.criteria))
+    return c.refuse(Status::BAD_PARAM, "match criteria {:#x} with fields that are not parsed", g.criteria);
   auto n = c.st.group_ids.take();
   if (!n) return c.exhausted("flow group");
-  std::memcpy(g.mask.data(), c.at<prm::create_flow_group_in::match_criteria>(), g.mask.size());
+  std::memcpy(g.mask.data(), mask, g.mask.size());
+  g.mask_words = enabled_words(mask, g.criteria);
   ++t->users;
-  c.st.flow_groups.emplace(*n, g);
+  std::uint32_t start = g.start;
+  auto it = steering(c).groups.emplace(*n, std::move(g)).first;
+  t->groups.emplace(start, &it->second);
   c.set<prm::create_flow_group_out::group_id>(*n);
   return Status::OK;
 }
 
 Status query_flow_group(Command& c) {
   std::uint32_t id = c.get<prm::query_flow_group_in::group_id>();
-  auto it = c.st.flow_groups.find(id);
-  if (it == c.st.flow_groups.end() || it->second.table != c.get<prm::query_flow_group_in::table_id>()) return c.no_such("flow group", id);
+  auto it = steering(c).groups.find(id);
+  if (it == steering(c).groups.end() || it->second.table != c.get<prm::query_flow_group_in::table_id>()) return c.no_such("flow group", id);
   c.set<prm::query_flow_group_out::start_flow_index>(it->second.start);
   c.set<prm::query_flow_group_out::end_flow_index>(it->second.end);
   c.set<prm::query_flow_group_out::match_criteria_enable>(it->second.criteria);
@@ -217,11 +221,14 @@ Status query_flow_group(Command& c) {
 
 Status destroy_flow_group(Command& c) {
   std::uint32_t id = c.get<prm::destroy_flow_group_in::group_id>();
-  auto it = c.st.flow_groups.find(id);
-  if (it == c.st.flow_groups.end() || it->second.table != c.get<prm::destroy_flow_group_in::table_id>()) return c.no_such("flow group", id);
+  auto it = steering(c).groups.find(id);
+  if (it == steering(c).groups.end() || it->second.table != c.get<prm::destroy_flow_group_in::table_id>())
+    return c.no_such("flow group", id);
   if (it->second.users != 0) return c.in_use("flow group", id, it->second.users);
-  --find_table(c, it->second.table)->users;
-  c.st.flow_groups.erase(it);
+  FlowTable* t = find_table(c, it->second.table);
+  --t->users;
+  t->groups.erase(it->second.start);
+  steering(c).groups.erase(it);
   c.st.group_ids.give_back(id);
   return Status::OK;
 }
@@ -232,9 +239,9 @@ Status set_fte(Command& c) {
   if (find_table(c, table) == nullptr) return c.no_such("flow table", table);
   std::vector<std::uint8_t> ctx;
   if (Status s = take_entry(c, table, ctx); s != Status::OK) return s;
-  auto existing = c.st.flow_entries.find({table, index});
+  auto existing = steering(c).entries.find({table, index});
   if (c.op_mod() == kModifyEntry) {
-    if (existing == c.st.flow_entries.end()) return c.refuse(Status::BAD_RES, "flow table {:#x} has no entry {}", table, index);
+    if (existing == steering(c).entries.end()) return c.refuse(Status::BAD_RES, "flow table {:#x} has no entry {}", table, index);
     std::uint32_t mask = c.get<prm::set_fte_in::modify_enable_mask>();
     if (mask & ~(kModAction | kModTag | kModDestinations | kModCounters)) return c.refuse(Status::BAD_PARAM, "modify mask {:#x}", mask);
     // What an entry matches stays; what it does is replaced as a whole, as drivers always send it.
@@ -242,26 +249,25 @@ Status set_fte(Command& c) {
     std::memcpy(match, existing->second.context.data() + prm::flow_context::match_value.offset / 8, prm::fte_match_param::kBytes);
     hold_targets(c, ctx, 1);
     hold_targets(c, existing->second.context, -1);
-    existing->second.context = std::move(ctx);
+    steering(c).put_entry(table, index, existing->second.group, std::move(ctx));
     return Status::OK;
   }
   if (c.op_mod() != kNewEntry) return c.refuse(Status::BAD_PARAM, "op_mod {}", c.op_mod());
   std::uint32_t group = prm::get<prm::flow_context::group_id>(ctx.data());
-  auto g = c.st.flow_groups.find(group);
-  if (g == c.st.flow_groups.end() || g->second.table != table) return c.no_such("flow group", group);
+  auto g = steering(c).groups.find(group);
+  if (g == steering(c).groups.end() || g->second.table != table) return c.no_such("flow group", group);
   if (index < g->second.start || index > g->second.end)
     return c.refuse(Status::BAD_PARAM, "entry {} is outside of group {:#x}", index, group);
-  if (existing != c.st.flow_entries.end()) return c.refuse(Status::BAD_RES_STATE, "flow table {:#x} has entry {}", table, index);
-  ++g->second.users;
+  if (existing != steering(c).entries.end()) return c.refuse(Status::BAD_RES_STATE, "flow table {:#x} has entry {}", table, index);
   hold_targets(c, ctx, 1);
-  c.st.flow_entries.emplace(std::pair{table, index}, FlowEntry{group, std::move(ctx)});
+  steering(c).put_entry(table, index, group, std::move(ctx));
   return Status::OK;
 }
 
 Status query_fte(Command& c) {
   std::uint32_t table = c.get<prm::query_fte_in::table_id>(), index = c.get<prm::query_fte_in::flow_index>();
-  auto it = c.st.flow_entries.find({table, index});
-  if (it == c.st.flow_entries.end()) return c.refuse(Status::BAD_RES, "flow table {:#x} has no entry {}", table, index);
+  auto it = steering(c).entries.find({table, index});
+  if (it == steering(c).entries.end()) return c.refuse(Status::BAD_RES, "flow table {:#x} has no entry {}", table, index);
   std::size_t room = c.out_bytes.size() - prm::query_fte_out::flow_context.offset / 8;
   std::memcpy(c.out_at<prm::query_fte_out::flow_context>(), it->second.context.data(), std::min(room, it->second.context.size()));
   return Status::OK;
@@ -269,11 +275,10 @@ Status query_fte(Command& c) {
 
 Status delete_fte(Command& c) {
   std::uint32_t table = c.get<prm::delete_fte_in::table_id>(), index = c.get<prm::delete_fte_in::flow_index>();
-  auto it = c.st.flow_entries.find({table, index});
-  if (it == c.st.flow_entries.end()) return c.refuse(Status::BAD_RES, "flow table {:#x} has no entry {}", table, index);
+  auto it = steering(c).entries.find({table, index});
+  if (it == steering(c).entries.end()) return c.refuse(Status::BAD_RES, "flow table {:#x} has no entry {}", table, index);
   hold_targets(c, it->second.context, -1);
-  --c.st.flow_groups.at(it->second.group).users;
-  c.st.flow_entries.erase(it);
+  steering(c).erase_entry(table, index);
   return Status::OK;
 }
 
@@ -282,27 +287,32 @@ Status alloc_flow_counter(Command& c) {
     return c.refuse(Status::BAD_PARAM, "counters in bulk are not offered");
   auto n = c.st.flow_counter_ids.take();
   if (!n) return c.exhausted("flow counter");
-  c.st.flow_counters[*n] = 0;
+  steering(c).counters[*n] = {};
   c.set<prm::alloc_flow_counter_out::flow_counter_id>(*n);
   return Status::OK;
 }
 
 Status dealloc_flow_counter(Command& c) {
   std::uint32_t id = c.get<prm::dealloc_flow_counter_in::flow_counter_id>();
-  auto it = c.st.flow_counters.find(id);
-  if (it == c.st.flow_counters.end()) return c.no_such("flow counter", id);
-  if (it->second != 0) return c.in_use("flow counter", id, it->second);
-  c.st.flow_counters.erase(it);
+  auto it = steering(c).counters.find(id);
+  if (it == steering(c).counters.end()) return c.no_such("flow counter", id);
+  if (it->second.users != 0) return c.in_use("flow counter", id, it->second.users);
+  steering(c).counters.erase(it);
   c.st.flow_counter_ids.give_back(id);
   return Status::OK;
 }
 
-// Packets and octets: no Ethernet packet has matched anything yet, so both are 0.
 Status query_flow_counter(Command& c) {
   std::uint32_t id = c.get<prm::query_flow_counter_in::flow_counter_id>();
-  if (!c.st.flow_counters.contains(id)) return c.no_such("flow counter", id);
+  auto it = steering(c).counters.find(id);
+  if (it == steering(c).counters.end()) return c.no_such("flow counter", id);
   if (c.out_bytes.size() < prm::query_flow_counter_out::kBytes + prm::traffic_counter::kBytes)
     return c.refuse(Status::BAD_OUTP_LEN, "room for {} bytes of output", c.out_bytes.size());
+  if (c.get<prm::query_flow_counter_in::num_of_counters>() > 1) return c.refuse(Status::BAD_PARAM, "counters in bulk are not offered");
+  void* at = c.out() + prm::query_flow_counter_out::kBytes;
+  prm::set<prm::traffic_counter::packets>(at, it->second.packets);
+  prm::set<prm::traffic_counter::octets>(at, it->second.octets);
+  if (c.get<prm::query_flow_counter_in::clear>()) it->second.packets = it->second.octets = 0;
   return Status::OK;
 }
 

@@ -51,7 +51,7 @@ void Command::refuse_v(prm::CmdStatus s, fmt::string_view f, fmt::format_args ar
   log::vrefuse(to_errno(s), "{}: {}: {}", fmt::make_format_args(name, prm::cmd_status_name(s), reason));
 }
 
-CommandInterface::CommandInterface(Hca& hca) : hca_(hca), control_(hca.config()), faults_(hca.config().command_faults) {}
+CommandInterface::CommandInterface(Hca& hca) : hca_(hca), control_(hca.config(), hca.objects()), faults_(hca.config().command_faults) {}
 
 void CommandInterface::set_queue_low(std::uint32_t v) {
   std::uint32_t state = v >> 8 & 7;

@@ -56,7 +56,7 @@ void hold(Command& c, RawQueue& q, int d) {
   auto add = [d](unsigned& users) { users = static_cast<unsigned>(static_cast<int>(users) + d); };
   add(q.cq->users);
   if (Srq* rmp = q.rmpn != 0 ? c.objects().srq(q.rmpn) : nullptr) add(rmp->users);
-  if (auto it = c.st.tises.find(q.tisn); it != c.st.tises.end()) add(it->second.users);
+  if (auto it = c.objects().tises.find(q.tisn); it != c.objects().tises.end()) add(it->second.users);
   d > 0 ? c.st.pds.hold(q.pd) : c.st.pds.drop(q.pd);
   d > 0 ? c.st.uars.hold(q.uar) : c.st.uars.drop(q.uar);
 }
@@ -145,7 +145,7 @@ Status create_sq(Command& c) {
   if (tises > 1) return c.refuse(Status::BAD_PARAM, "{} TISes on one SQ", tises);
   if (tises == 1) {
     q->tisn = prm::get<prm::sqc::tis_num_0>(ctx);
-    if (!c.st.tises.contains(q->tisn)) return c.no_such("TIS", q->tisn);
+    if (!c.objects().tises.contains(q->tisn)) return c.no_such("TIS", q->tisn);
   }
   return keep(c, std::move(q), ctx);
 }

@@ -6,12 +6,7 @@
 
 namespace uhca::hca {
 
-std::uint32_t FlowTable::miss_table() const {
-  bool identified = prm::get<prm::flow_table_context::table_miss_action>(context.data()) == 1;
-  return identified ? prm::get<prm::flow_table_context::table_miss_id>(context.data()) : 0;
-}
-
-Control::Control(const HcaConfig& c) : config(c), caps(c) {
+Control::Control(const HcaConfig& c, Objects& objects) : config(c), vport(objects.vport), port(objects.port), caps(c) {
   reset();
 }
 
@@ -27,14 +22,6 @@ void Control::forget_objects() {
   next_qpn = end_qpn = 0;
   freed_qpns.clear();
   dcts.clear();
-  tises.clear();
-  tirs.clear();
-  rqts.clear();
-  flow_tables.clear();
-  flow_groups.clear();
-  flow_entries.clear();
-  flow_roots.clear();
-  flow_counters.clear();
   l2_table.clear();
 }
 
@@ -61,8 +48,7 @@ void Control::reset() {
 }
 
 std::size_t Control::live() const {
-  return pds.size() + uars.size() + transport_domains.size() + xrcds.size() + dcts.size() + tises.size() + tirs.size() + rqts.size() +
-         flow_tables.size() + flow_groups.size() + flow_entries.size() + flow_counters.size();
+  return pds.size() + uars.size() + transport_domains.size() + xrcds.size() + dcts.size();
 }
 
 std::optional<std::uint32_t> Control::take_qpn(QpnLease& lease) {

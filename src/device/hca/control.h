@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What the command interface knows beyond the objects that the engine uses (objects.h): protection domains, UARs, Ethernet and
-// flow objects, vport settings, capabilities, pages. Guarded by the lane's lock.
+// What the command interface knows beyond the objects that the engine uses (objects.h): protection domains, UARs, numbers, capabilities,
+// pages. Guarded by the lane's lock.
 #pragma once
 
 #include <array>
@@ -15,7 +15,6 @@
 #include "device/hca/counters.h"
 #include "device/hca/hca.h"
 #include "device/hca/number_pool.h"
-#include "prm/cmd_flow.h"
 #include "prm/cmd_object.h"
 #include "prm/cmd_vport.h"
 #include "prm/queue_context.h"
@@ -55,65 +54,13 @@ class NumberedObjects {
   std::unordered_map<std::uint32_t, unsigned> users_;
 };
 
-// An object that is tracked with its context only.
-template <std::size_t kBytes>
-struct Tracked {
-  std::array<std::uint8_t, kBytes> context{};
-  unsigned users = 0;
-};
-
-struct Rqt {
-  std::array<std::uint8_t, prm::rqtc::kBytes> context{};
-  std::vector<std::uint32_t> rqns;
-  unsigned users = 0;
-};
-
 struct Dct {
   std::array<std::uint8_t, prm::dctc::kBytes> context{};
   bool drained = false;
 };
 
-struct FlowTable {
-  std::uint8_t type = 0;
-  std::array<std::uint8_t, prm::flow_table_context::kBytes> context{};
-  unsigned users = 0;  // groups, entries elsewhere that forward here, tables that miss to here
-  std::uint32_t miss_table() const;
-};
-struct FlowGroup {
-  std::uint32_t table = 0;
-  std::uint32_t start = 0, end = 0;
-  std::uint8_t criteria = 0;
-  std::array<std::uint8_t, prm::fte_match_param::kBytes> mask{};
-  unsigned users = 0;  // entries
-};
-struct FlowEntry {
-  std::uint32_t group = 0;
-  std::vector<std::uint8_t> context;  // flow_context and its destination list
-};
-
-struct VportState {
-  std::uint64_t mac = 0;  // host order, 48 bits
-  std::uint16_t mtu = 0;  // bytes of a frame
-  std::uint64_t system_image_guid = 0, port_guid = 0, node_guid = 0;
-  bool roce_en = false;
-  bool promisc_uc = false, promisc_mc = false, promisc_all = false;
-  std::uint8_t admin_state = 1;  // 0 down, 1 up, 2 follow
-  std::uint32_t change_events = 0;
-  bool disable_uc_lb = false, disable_mc_lb = false;
-  std::array<std::vector<std::uint64_t>, 3> lists;  // 0 unicast MACs, 1 multicast MACs, 2 VLANs
-};
-
-struct PortState {
-  std::uint8_t admin_status = 1;  // 1 up, 2 down
-  std::uint16_t admin_mtu = 0;
-  std::uint32_t eth_proto_admin = 0;
-  bool an_disable_admin = false;
-  std::array<std::uint8_t, 64> node_desc{};
-  bool host_endianness = false;
-};
-
 struct Control {
-  explicit Control(const HcaConfig& config);
+  Control(const HcaConfig& config, Objects& objects);
   // As after power-on. QPN blocks stay leased.
   void reset();
   // All objects gone (TEARDOWN_HCA, reset); pages and capabilities stay.
@@ -121,6 +68,8 @@ struct Control {
   std::size_t live() const;
 
   const HcaConfig& config;
+  VportState& vport;  // of the engine's objects, like the port
+  PortState& port;
   bool enabled = false;
   bool initialized = false;
   std::uint16_t issi = 0;
@@ -151,18 +100,8 @@ struct Control {
   std::deque<std::uint32_t> freed_qpns;
 
   std::unordered_map<std::uint32_t, Dct> dcts;
-  std::unordered_map<std::uint32_t, Tracked<prm::tisc::kBytes>> tises;
-  std::unordered_map<std::uint32_t, Tracked<prm::tirc::kBytes>> tirs;
-  std::unordered_map<std::uint32_t, Rqt> rqts;
-  std::unordered_map<std::uint32_t, FlowTable> flow_tables;
-  std::unordered_map<std::uint32_t, FlowGroup> flow_groups;
-  std::map<std::pair<std::uint32_t, std::uint32_t>, FlowEntry> flow_entries;  // by table and index
-  std::map<std::uint8_t, std::uint32_t> flow_roots;                           // by table type
-  std::unordered_map<std::uint32_t, unsigned> flow_counters;                  // users by id
-  std::map<std::uint32_t, std::uint64_t> l2_table;                            // MAC by index
-  VportState vport;
-  PortState port;
-  Counters port_counters_base;  // when the port's counters were cleared: queries answer the difference
+  std::map<std::uint32_t, std::uint64_t> l2_table;  // MAC by index
+  Counters port_counters_base;                      // when the port's counters were cleared: queries answer the difference
 };
 
 }  // namespace uhca::hca

@@ -10,6 +10,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "device/hca/eth_objects.h"
+#include "device/hca/flow_steering.h"
 #include "device/pci/bus.h"
 #include "prm/cmd_object.h"
 #include "prm/context.h"
@@ -226,6 +228,12 @@ struct Objects {
   std::unordered_map<std::uint32_t, std::unique_ptr<Qp>> qps;
   std::unordered_map<std::uint32_t, std::unique_ptr<Srq>> srqs;
   std::unordered_map<std::uint32_t, std::unique_ptr<RawQueue>> raw_queues;  // SQs and RQs by number
+  std::unordered_map<std::uint32_t, Tis> tises;
+  std::unordered_map<std::uint32_t, Tir> tirs;
+  std::unordered_map<std::uint32_t, Rqt> rqts;
+  Steering steering;
+  VportState vport;
+  PortState port;
   std::unordered_map<std::uint32_t, CounterSet> counter_sets;
   std::map<wire::Gid, std::vector<std::uint32_t>> multicast;  // QPNs attached to a multicast GID
   std::vector<RoceAddress> roce_addresses{256};
