@@ -63,7 +63,8 @@ class Iommu {
  public:
   virtual ~Iommu() = default;
   // Host address of [addr, addr + len') where len' = *contiguous <= len is how far the translation reaches. nullptr when
-  // the first byte is not mapped for `dir`; then *why (if not null) is the reason, in static storage. Wait-free.
+  // the first byte is not mapped for `dir`; then *why (if not null) is the reason, in static storage. Wait-free. What it
+  // returns may be used until the end of the RCU read section (base/rcu.h) in which the caller asked.
   virtual void* translate(DmaAddr addr, std::size_t len, DmaDir dir, std::size_t* contiguous, const char** why) = 0;
 };
 

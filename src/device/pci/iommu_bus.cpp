@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "device/pci/iommu_bus.h"
 
+#include "base/rcu.h"
 #include "base/safecopy.h"
 
 namespace uhca::pci {
@@ -26,6 +27,7 @@ void* IommuBus::translate(DmaAddr addr, std::size_t len, DmaDir dir, std::size_t
 }
 
 bool IommuBus::dma_read(void* dst, DmaAddr src, std::size_t len) {
+  rcu::ReadSection section;
   auto* out = static_cast<char*>(dst);
   while (len > 0) {
     std::size_t n = 0;
@@ -43,6 +45,7 @@ bool IommuBus::dma_read(void* dst, DmaAddr src, std::size_t len) {
 }
 
 bool IommuBus::dma_write(DmaAddr dst, const void* src, std::size_t len) {
+  rcu::ReadSection section;
   const auto* in = static_cast<const char*>(src);
   while (len > 0) {
     std::size_t n = 0;
@@ -60,6 +63,7 @@ bool IommuBus::dma_write(DmaAddr dst, const void* src, std::size_t len) {
 }
 
 bool IommuBus::dma_load32(DmaAddr src, std::uint32_t* value) {
+  rcu::ReadSection section;
   std::size_t n = 0;
   void* p = translate(src, 4, DmaDir::kToDevice, &n);
   if (!p) return false;
@@ -71,6 +75,7 @@ bool IommuBus::dma_load32(DmaAddr src, std::uint32_t* value) {
 }
 
 bool IommuBus::dma_store32(DmaAddr dst, std::uint32_t value) {
+  rcu::ReadSection section;
   std::size_t n = 0;
   void* p = translate(dst, 4, DmaDir::kFromDevice, &n);
   if (!p) return false;
@@ -82,6 +87,7 @@ bool IommuBus::dma_store32(DmaAddr dst, std::uint32_t value) {
 }
 
 bool IommuBus::dma_write_last_byte_last(DmaAddr dst, const void* src, std::size_t len) {
+  rcu::ReadSection section;
   std::size_t n = 0;
   void* p = translate(dst, len, DmaDir::kFromDevice, &n);
   if (!p) return false;
@@ -93,6 +99,7 @@ bool IommuBus::dma_write_last_byte_last(DmaAddr dst, const void* src, std::size_
 }
 
 bool IommuBus::dma_cas64(DmaAddr addr, std::uint64_t* expected, std::uint64_t desired) {
+  rcu::ReadSection section;
   std::size_t n = 0;
   void* p = translate(addr, 8, DmaDir::kFromDevice, &n);
   if (!p) return false;

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/rcu.h"
 #include "base/types.h"
 #include "kernel/mm/procmap.h"
 #include "kernel/mm/range_index.h"
@@ -217,6 +218,7 @@ struct IommuDomain::Impl {
       give_back(number);
       --live;
     }
+    rcu::synchronize();
   }
 };
 
@@ -330,24 +332,28 @@ void IommuDomain::invalidate(UserPtr va, std::size_t length, std::string_view ho
   UserPtr end = va + length < va ? ~std::uint64_t{0} : va + length;
   if (end <= d.hull_begin.load(std::memory_order_relaxed) || begin >= d.hull_end.load(std::memory_order_relaxed)) return;
   unsigned poisoned = 0;
+  bool hit = false;  // also where another call has just poisoned: the accesses that it waits for concern this one too
   std::uint32_t example = 0;
   {
     std::lock_guard g(d.lock);
     d.index.candidates(begin, end, [&](std::uint32_t number) {
       Slot* s = d.slot(number);
       std::uint64_t st = s->state.load(std::memory_order_relaxed);
-      if ((st & kStateMask) != kLive) return;
       std::uint64_t base = s->base.load(std::memory_order_relaxed);
       if (base + s->end.load(std::memory_order_relaxed) <= begin) return;
+      hit = true;
+      if ((st & kStateMask) != kLive) return;
       s->how.set(how);
       s->state.store((st & ~kStateMask) | kPoisoned, std::memory_order_release);
       example = number;
       ++poisoned;
     });
   }
-  if (poisoned > 0)
-    log::warn("[{:#x}, {:#x}) was {} while registered: {} range(s) poisoned, among them {}", begin, end, how, poisoned,
-              d.slot(example)->who.get().text);
+  if (!hit) return;
+  rcu::synchronize();
+  if (poisoned == 0) return;
+  log::warn("[{:#x}, {:#x}) was {} while registered: {} range(s) poisoned, among them {}", begin, end, how, poisoned,
+            d.slot(example)->who.get().text);
 }
 
 }  // namespace uhca::kernel::mm

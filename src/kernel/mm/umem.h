@@ -19,7 +19,7 @@ class IommuDomain;
 // up to that works in MTTs and PAS lists.
 class Umem {
  public:
-  ~Umem();  // unmaps: waits for nobody here; the caller has destroyed the MKey first
+  ~Umem();  // unmaps, and waits for accesses that are under way; the caller has destroyed the MKey first
   Umem(const Umem&) = delete;
   Umem& operator=(const Umem&) = delete;
 
@@ -82,7 +82,8 @@ class IommuDomain final : public pci::Iommu {
   void* translate(pci::DmaAddr addr, std::size_t len, pci::DmaDir dir, std::size_t* contiguous, const char** why) override;
 
   // The program is about to unmap, replace or discard [va, va+length): every pinned range that overlaps is poisoned, from now
-  // on DMA to it fails and the reason names the owner. Cheap when nothing is pinned there.
+  // on DMA to it fails and the reason names the owner. Returns when no access that began before touches the memory any more. Cheap
+  // when nothing is pinned there.
   void invalidate(UserPtr va, std::size_t length, std::string_view how);
 
  private:

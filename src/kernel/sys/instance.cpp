@@ -11,6 +11,7 @@
 
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/rcu.h"
 #include "base/safecopy.h"
 #include "base/trace.h"
 #include "device/pci/inproc.h"
@@ -53,6 +54,7 @@ void place_trace_fd() {
 void child_after_fork() {
   int saved = errno;
   new (&build_lock) std::mutex;
+  rcu::after_fork();
   owner_pid.store(raw::getpid());
   bool had = detail::current.exchange(nullptr) != nullptr;
   int trace_copy = trace::fd() >= 0 ? static_cast<int>(syscall(SYS_fcntl, trace::fd(), F_DUPFD_CLOEXEC, 3)) : -1;
