@@ -28,13 +28,14 @@ uhca_folder(core kernel/core mm base)
 uhca_folder(mlx5_core kernel/mlx5_core mm pci prm base)
 uhca_folder(mlx5_ib kernel/mlx5_ib mlx5_core core mm pci prm base)
 uhca_folder(uverbs kernel/uverbs core mm base)
+uhca_folder(cm kernel/cm core mm prm base)
 
 # The preloaded library: kernel, device and wire. No version script: its symbols must answer versioned references too.
 file(GLOB sys_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/kernel/sys/*.cpp)
 if(sys_sources)
   add_library(uhca SHARED ${sys_sources})
   target_compile_options(uhca PRIVATE -fno-exceptions -fno-rtti)
-  target_link_libraries(uhca PRIVATE uverbs mlx5_ib mlx5_core core mm hca pci net roce prm base Threads::Threads ${CMAKE_DL_LIBS})
+  target_link_libraries(uhca PRIVATE uverbs cm mlx5_ib mlx5_core core mm hca pci net roce prm base Threads::Threads ${CMAKE_DL_LIBS})
   target_link_options(uhca PRIVATE -static-libstdc++ -static-libgcc -Wl,-Bsymbolic -Wl,--exclude-libs,ALL -Wl,-z,now)
 endif()
 
