@@ -707,6 +707,109 @@ TEST(Srq, LinksFollowCompletions) {
   EXPECT_EQ(0, e.ops.destroy_srq(ibsrq));
 }
 
+TEST(Xrc, CompletionsNameTheSrq) {
+  Env e;
+  fill_xrc_ops(&e.ops);
+  Cq* cq = e.cq(8);
+  ibv_xrcd_init_attr xa = {};
+  ibv_xrcd* xrcd = e.ops.open_xrcd(e.context(), &xa);
+  ASSERT_NE(nullptr, xrcd);
+  ibv_srq_init_attr_ex sa = {};
+  sa.attr = {3, 2, 0};
+  sa.srq_type = IBV_SRQT_XRC;
+  sa.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD;
+  sa.pd = &e.pd.pd;
+  sa.xrcd = xrcd;
+  EXPECT_EQ(nullptr, e.ops.create_srq_ex(e.context(), &sa)) << "no CQ";
+  EXPECT_EQ(EINVAL, errno);
+  sa.comp_mask |= IBV_SRQ_INIT_ATTR_CQ;
+  sa.cq = &cq->v.cq;
+  ibv_srq* ibsrq = e.ops.create_srq_ex(e.context(), &sa);
+  ASSERT_NE(nullptr, ibsrq);
+  Srq* srq = to_srq(ibsrq);
+  EXPECT_EQ(srq->index.uidx, calls.srq_in.uidx);
+  ibv_sge sge = {0x1000, 8, 1};
+  ibv_recv_wr wr = {};
+  wr.sg_list = &sge;
+  wr.num_sge = 1;
+  ibv_recv_wr* bad = nullptr;
+  for (std::uint64_t i = 0; i < 2; ++i) {
+    wr.wr_id = 40 + i;
+    ASSERT_EQ(0, srq_post_recv(ibsrq, &wr, &bad));
+  }
+  Env::Producer p{cq};
+  prm::set<prm::cqe64::qpn>(p.push(CqeOpcode::RESP_SEND, srq->index.uidx, 1), 0x55);
+  ibv_wc wc[2];
+  ASSERT_EQ(1, cq_poll(&cq->v.cq, 2, wc));
+  EXPECT_EQ(41u, wc[0].wr_id);
+  EXPECT_EQ(0x55u, wc[0].qp_num);
+  p.push(CqeOpcode::REQ, srq->index.uidx, 0);
+  EXPECT_EQ(-2, cq_poll(&cq->v.cq, 2, wc)) << "an SRQ sends nothing";
+  // What an SRQ leaves in its CQ goes with it.
+  p.push(CqeOpcode::RESP_SEND, srq->index.uidx, 0);
+  EXPECT_EQ(0, e.ops.destroy_srq(ibsrq));
+  EXPECT_EQ(0, cq_poll(&cq->v.cq, 2, wc));
+  EXPECT_EQ(0u, e.ctx->uidx_used[0]);
+  EXPECT_EQ(0, e.ops.close_xrcd(xrcd));
+  e.ops.destroy_cq(&cq->v.cq);
+}
+
+TEST(Xrc, InitiatorNamesTheRemoteSrq) {
+  Env e;
+  Cq* cq = e.cq(8);
+  auto a = e.attr(cq, cq, IBV_QPT_XRC_SEND);
+  a.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+  a.send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_LOCAL_INV;
+  Qp* qp = e.rts(&a);
+  ASSERT_NE(nullptr, qp);
+  EXPECT_EQ(0u, calls.qp_in.rq_wqe_count);
+  ibv_qp_ex* q = &qp->v.qp_ex.base;
+  q->wr_start(q);
+  q->wr_send(q);
+  q->wr_set_sge(q, 1, 0x1000, 8);
+  q->wr_set_xrc_srqn(q, 0xabc);
+  q->wr_local_inv(q, 0x1234);  // nothing of it goes to a peer: no XRC segment
+  EXPECT_EQ(0, q->wr_complete(q));
+  EXPECT_EQ(0xabcu, be(qp->ring.block(0) + 16));
+  EXPECT_EQ(0x1000u, be(qp->ring.block(0) + 32 + 12));
+  const std::uint8_t* inv = qp->ring.block(1);
+  EXPECT_EQ(prm::kUmrTranslationOffset | prm::kUmrInline | prm::kUmrCheckQpn, inv[16]) << "the UMR control segment comes first";
+  e.ops.destroy_qp(&qp->v.qp);
+  e.ops.destroy_cq(&cq->v.cq);
+}
+
+TEST(Xrc, TargetsHaveNoQueues) {
+  Env e;
+  fill_xrc_ops(&e.ops);
+  ibv_xrcd_init_attr xa = {};
+  ibv_xrcd* xrcd = e.ops.open_xrcd(e.context(), &xa);
+  ibv_qp_init_attr_ex a = {};
+  a.qp_type = IBV_QPT_XRC_RECV;
+  EXPECT_EQ(nullptr, e.qp(&a)) << "no domain";
+  EXPECT_EQ(EINVAL, errno);
+  a.comp_mask = IBV_QP_INIT_ATTR_XRCD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+  a.xrcd = xrcd;
+  EXPECT_EQ(nullptr, e.qp(&a)) << "it sends nothing";
+  EXPECT_EQ(EOPNOTSUPP, errno);
+  a.comp_mask = IBV_QP_INIT_ATTR_XRCD;
+  Qp* qp = e.qp(&a);
+  ASSERT_NE(nullptr, qp);
+  for (ibv_qp_state s : {IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RESET}) EXPECT_EQ(0, e.modify(qp, s));
+  ibv_qp_open_attr oa = {};
+  oa.qp_num = qp->v.qp.qp_num;
+  oa.qp_type = IBV_QPT_XRC_RECV;
+  ibv_qp* again = e.ops.open_qp(e.context(), &oa);
+  ASSERT_NE(nullptr, again);
+  EXPECT_EQ(0, e.ops.destroy_qp(again));
+  EXPECT_EQ(0, e.ops.destroy_qp(&qp->v.qp));
+  calls.err = EIO;
+  EXPECT_EQ(nullptr, e.ops.open_qp(e.context(), &oa));
+  EXPECT_EQ(nullptr, e.ops.open_xrcd(e.context(), &xa));
+  EXPECT_EQ(EIO, e.ops.close_xrcd(xrcd));
+  calls.err = 0;
+  EXPECT_EQ(0, e.ops.close_xrcd(xrcd));
+}
+
 TEST(Create, FailureLeavesNothing) {
   Env e;
   Cq* cq = e.cq(8);

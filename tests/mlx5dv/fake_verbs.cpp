@@ -59,6 +59,30 @@ int ibv_cmd_create_srq(ibv_pd* pd, ibv_srq* srq, ibv_srq_init_attr*, const verbs
   srq->pd = pd;
   return 0;
 }
+int ibv_cmd_create_srq_ex(ibv_context* context, verbs_srq* srq, ibv_srq_init_attr_ex* attr, const verbs_udata* u) {
+  if (calls.err) return calls.err;
+  fake::take(u, &calls.srq_in);
+  fake::answer(u, calls.next_number++);
+  srq->srq.context = context;
+  srq->srq.pd = attr->pd;
+  srq->cq = attr->cq;
+  return 0;
+}
+int ibv_cmd_open_xrcd(ibv_context* context, verbs_xrcd* xrcd, const ibv_xrcd_init_attr*, const verbs_udata*) {
+  if (calls.err) return calls.err;
+  xrcd->xrcd.context = context;
+  return 0;
+}
+int ibv_cmd_close_xrcd(verbs_xrcd*) {
+  return calls.err;
+}
+int ibv_cmd_open_qp(ibv_context* context, verbs_qp* qp, const ibv_qp_open_attr* attr, const verbs_udata*) {
+  if (calls.err) return calls.err;
+  qp->qp.context = context;
+  qp->qp.qp_num = attr->qp_num;
+  qp->qp.qp_type = attr->qp_type;
+  return 0;
+}
 int ibv_cmd_modify_srq(ibv_srq*, const ibv_srq_attr*, int, const verbs_udata*) {
   return calls.err;
 }
@@ -70,7 +94,7 @@ int ibv_cmd_destroy_srq(ibv_srq*) {
 }
 int ibv_cmd_create_qp_ex(ibv_context* context, verbs_qp* qp, ibv_qp_init_attr_ex* attr, const verbs_udata* u, const ibv_command_buffer*) {
   if (calls.err) return calls.err;
-  fake::take(u, &calls.qp_in);
+  if (u) fake::take(u, &calls.qp_in);
   qp->qp.context = context;
   qp->qp.qp_num = calls.next_number++;
   qp->qp.pd = attr->pd;

@@ -83,6 +83,8 @@ const uapi_definition kDefs[] = {{&kObject}, {&kPdMore}, {&kCqMore}, {}};
 struct Pd final : ib_pd {};
 struct Mr final : ib_mr {};
 struct Qp final : ib_qp {};
+struct Srq final : ib_srq {};
+struct Xrcd final : ib_xrcd {};
 struct Ctx final : ib_ucontext {};
 
 }  // namespace
@@ -158,13 +160,13 @@ FakeDevice::FakeDevice() {
     --of(*c.device).live["cq"];
     return success();
   };
-  ops.create_qp = [](ib_pd& p, ib_qp_init_attr& a, Udata*) -> Result<std::unique_ptr<ib_qp>> {
-    UHCA_CHECK(of(*p.device).call("create_qp"));
+  ops.create_qp = [](ib_device& d, ib_pd*, ib_qp_init_attr& a, Udata*) -> Result<std::unique_ptr<ib_qp>> {
+    UHCA_CHECK(of(d).call("create_qp"));
     a.cap.max_send_wr *= 2;
     auto q = std::make_unique<Qp>();
-    q->qp_num = 0x1000 + static_cast<std::uint32_t>(of(*p.device).qps.size());
-    of(*p.device).qps.push_back(q.get());
-    ++of(*p.device).live["qp"];
+    q->qp_num = 0x1000 + static_cast<std::uint32_t>(of(d).qps.size());
+    of(d).qps.push_back(q.get());
+    ++of(d).live["qp"];
     return std::unique_ptr<ib_qp>(std::move(q));
   };
   ops.modify_qp = [](ib_qp& q, const ib_qp_attr& a, std::uint32_t mask, Udata*) -> Status {
@@ -182,6 +184,35 @@ FakeDevice::FakeDevice() {
   ops.destroy_qp = [](ib_qp& q) -> Status {
     UHCA_CHECK(of(*q.device).call("destroy_qp"));
     --of(*q.device).live["qp"];
+    return success();
+  };
+  ops.create_srq = [](ib_pd& p, ib_srq_init_attr& a, Udata*) -> Result<std::unique_ptr<ib_srq>> {
+    UHCA_CHECK(of(*p.device).call("create_srq"));
+    a.attr.max_wr *= 2;
+    auto s = std::make_unique<Srq>();
+    s->srq_num = 0x77;
+    of(*p.device).srqs.push_back(s.get());
+    ++of(*p.device).live["srq"];
+    return std::unique_ptr<ib_srq>(std::move(s));
+  };
+  ops.modify_srq = [](ib_srq& s, const ib_srq_attr&, std::uint32_t, Udata*) -> Status { return of(*s.device).call("modify_srq"); };
+  ops.query_srq = [](ib_srq&, ib_srq_attr& a) -> Status {
+    a = {31, 2, 5};
+    return success();
+  };
+  ops.destroy_srq = [](ib_srq& s) -> Status {
+    UHCA_CHECK(of(*s.device).call("destroy_srq"));
+    --of(*s.device).live["srq"];
+    return success();
+  };
+  ops.alloc_xrcd = [](ib_device& d, Udata*) -> Result<std::unique_ptr<ib_xrcd>> {
+    UHCA_CHECK(of(d).call("alloc_xrcd"));
+    ++of(d).live["xrcd"];
+    return std::unique_ptr<ib_xrcd>(new Xrcd);
+  };
+  ops.dealloc_xrcd = [](ib_xrcd& x) -> Status {
+    UHCA_CHECK(of(*x.device).call("dealloc_xrcd"));
+    --of(*x.device).live["xrcd"];
     return success();
   };
 }

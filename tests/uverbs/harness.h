@@ -37,6 +37,7 @@ struct FakeDevice final : ib_device {
   std::map<std::string, int> fail;  // next calls of this name answer that errno
   std::vector<FakeCq*> cqs;
   std::vector<ib_qp*> qps;
+  std::vector<ib_srq*> srqs;
   std::uint32_t cq_uar_index = 0;
   std::uint32_t last_mask = 0;
   ib_qp_attr last_attr;

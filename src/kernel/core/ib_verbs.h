@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cstdint>
 #include <list>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -31,6 +32,7 @@ struct ib_mr;
 struct ib_ah;
 struct ib_mw;
 struct ib_srq;
+struct ib_xrcd;
 struct ib_ucontext;
 class VerbsFile;  // uverbs: the open file behind a ucontext
 
@@ -115,6 +117,7 @@ struct ib_qp_init_attr {
   ib_qp_type qp_type = ib_qp_type::RC;
   std::uint32_t create_flags = 0;
   ib_srq* srq = nullptr;
+  ib_xrcd* xrcd = nullptr;       // XRC_TGT
   std::uint32_t source_qpn = 0;  // with IB_QP_CREATE_SOURCE_QPN
 };
 
@@ -207,11 +210,21 @@ struct ib_qp {
   std::uint32_t qp_num = 0;
   ib_qp_type qp_type = ib_qp_type::RC;
   std::uint8_t port = 0;
-  std::atomic<int> usecnt{0};  // multicast groups, flows
+  std::atomic<int> usecnt{0};  // multicast groups, flows; of a shared QP: its openers
   void (*event_handler)(ib_qp* qp, std::uint32_t ib_event, void* context) = nullptr;
   void* qp_context = nullptr;
+  // XRC_TGT QPs belong to their XRC domain and may be opened several times: programs hold openings, whose real_qp is the driver's QP.
+  // Of every other QP nullptr.
+  ib_qp* real_qp = nullptr;
+  ib_xrcd* xrcd = nullptr;       // of a shared QP
+  std::mutex open_lock;          // openings; also taken by event handlers, never held across a command
+  std::vector<ib_qp*> openings;  // of a shared QP
   virtual ~ib_qp() = default;
 };
+// The driver's QP behind `qp`.
+inline ib_qp& ib_real_qp(ib_qp& qp) {
+  return qp.real_qp ? *qp.real_qp : qp;
+}
 
 struct ib_ah {
   ib_device* device = nullptr;
@@ -233,15 +246,41 @@ struct ib_srq_attr {
 };
 // ib_srq_attr_mask
 inline constexpr std::uint32_t IB_SRQ_MAX_WR = 1 << 0, IB_SRQ_LIMIT = 1 << 1;
+enum class ib_srq_type : std::uint8_t { BASIC = 0, XRC = 1, TM = 2 };
+
+struct ib_srq_init_attr {
+  ib_srq_attr attr;
+  ib_srq_type srq_type = ib_srq_type::BASIC;
+  ib_cq* cq = nullptr;             // XRC, TM
+  ib_xrcd* xrcd = nullptr;         // XRC
+  std::uint32_t max_num_tags = 0;  // TM
+};
+inline bool ib_srq_has_cq(ib_srq_type t) {
+  return t == ib_srq_type::XRC || t == ib_srq_type::TM;
+}
 
 struct ib_srq {
   ib_device* device = nullptr;
   ib_pd* pd = nullptr;
+  ib_srq_type srq_type = ib_srq_type::BASIC;
+  ib_cq* cq = nullptr;
+  ib_xrcd* xrcd = nullptr;
   std::uint32_t srq_num = 0;
   std::atomic<int> usecnt{0};  // QPs on this SRQ
   void (*event_handler)(ib_srq* srq, std::uint32_t ib_event, void* context) = nullptr;
   void* srq_context = nullptr;
   virtual ~ib_srq() = default;
+};
+
+// An XRC domain. Those that were opened by way of a file are shared by all who open the same file.
+struct ib_xrcd {
+  ib_device* device = nullptr;
+  std::atomic<int> usecnt{0};  // SRQs, shared QPs; with a file: also its openers
+  bool has_file = false;
+  std::uint64_t file_dev = 0, file_ino = 0;
+  std::mutex tgt_qps_lock;
+  std::map<std::uint32_t, ib_qp*> tgt_qps;  // shared QPs by number, owned
+  virtual ~ib_xrcd() = default;
 };
 
 // What mmap on the device file answers: a descriptor and the offset in it to map instead.
@@ -280,7 +319,8 @@ struct ib_device_ops {
   Result<std::unique_ptr<ib_cq>> (*create_cq)(ib_device&, ib_ucontext*, const ib_cq_init_attr&, Udata*) = nullptr;
   Status (*destroy_cq)(ib_cq&) = nullptr;
 
-  Result<std::unique_ptr<ib_qp>> (*create_qp)(ib_pd&, ib_qp_init_attr&, Udata*) = nullptr;  // cap is updated to what was given
+  // cap is updated to what was given. No PD: XRC_TGT, which belongs to attr.xrcd.
+  Result<std::unique_ptr<ib_qp>> (*create_qp)(ib_device&, ib_pd*, ib_qp_init_attr&, Udata*) = nullptr;
   Status (*modify_qp)(ib_qp&, const ib_qp_attr&, std::uint32_t attr_mask, Udata*) = nullptr;
   Status (*query_qp)(ib_qp&, ib_qp_attr&, std::uint32_t attr_mask, ib_qp_init_attr&) = nullptr;
   Status (*destroy_qp)(ib_qp&) = nullptr;
@@ -302,10 +342,12 @@ struct ib_device_ops {
   Status (*dealloc_mw)(ib_mw&) = nullptr;
   Status (*resize_cq)(ib_cq&, std::uint32_t cqe, Udata*) = nullptr;
   Status (*modify_cq)(ib_cq&, std::uint16_t cq_count, std::uint16_t cq_period) = nullptr;
-  Result<std::unique_ptr<ib_srq>> (*create_srq)(ib_pd&, ib_srq_attr&, Udata*) = nullptr;  // attr is updated to what was given
+  Result<std::unique_ptr<ib_srq>> (*create_srq)(ib_pd&, ib_srq_init_attr&, Udata*) = nullptr;  // attr is updated to what was given
   Status (*modify_srq)(ib_srq&, const ib_srq_attr&, std::uint32_t mask, Udata*) = nullptr;
   Status (*query_srq)(ib_srq&, ib_srq_attr&) = nullptr;
   Status (*destroy_srq)(ib_srq&) = nullptr;
+  Result<std::unique_ptr<ib_xrcd>> (*alloc_xrcd)(ib_device&, Udata*) = nullptr;
+  Status (*dealloc_xrcd)(ib_xrcd&) = nullptr;
   Status (*attach_mcast)(ib_qp&, const ib_gid&, std::uint16_t lid) = nullptr;
   Status (*detach_mcast)(ib_qp&, const ib_gid&, std::uint16_t lid) = nullptr;
   // The driver rejects udata that it does not know (CORE_SUPPORT_ROBUST_UDATA).
@@ -418,8 +460,25 @@ Result<std::unique_ptr<ib_mr>> ib_reg_user_mr(ib_pd& pd, std::uint64_t start, st
 Status ib_dereg_mr(ib_mr& mr);
 Result<std::unique_ptr<ib_cq>> ib_create_cq(ib_device& dev, ib_ucontext* uctx, const ib_cq_init_attr& attr, Udata* udata);
 Status ib_destroy_cq(ib_cq& cq);
-Result<std::unique_ptr<ib_qp>> ib_create_qp(ib_pd& pd, ib_qp_init_attr& attr, Udata* udata);
+// pd: nullptr for XRC_TGT, where the answer is the first opening of a shared QP.
+Result<std::unique_ptr<ib_qp>> ib_create_qp(ib_device& dev, ib_pd* pd, ib_qp_init_attr& attr, Udata* udata);
+inline Result<std::unique_ptr<ib_qp>> ib_create_qp(ib_pd& pd, ib_qp_init_attr& attr, Udata* udata) {
+  return ib_create_qp(*pd.device, &pd, attr, udata);
+}
+// Of an opening: closes it; the last one destroys the shared QP.
 Status ib_destroy_qp(ib_qp& qp);
+Status ib_query_qp(ib_qp& qp, ib_qp_attr& attr, std::uint32_t mask, ib_qp_init_attr& init);
+Result<std::unique_ptr<ib_srq>> ib_create_srq(ib_pd& pd, ib_srq_init_attr& attr, Udata* udata);
+Status ib_destroy_srq(ib_srq& srq);
+
+// ---- XRC (core/xrc.cpp)
+Result<std::unique_ptr<ib_xrcd>> ib_alloc_xrcd(ib_device& dev, Udata* udata);
+Status ib_dealloc_xrcd(ib_xrcd& xrcd);  // EBUSY
+// Another opening of the shared QP of that number; EINVAL: the domain has none.
+Result<std::unique_ptr<ib_qp>> ib_open_qp(ib_xrcd& xrcd, std::uint32_t qp_num, ib_qp_type type);
+// For ib_create_qp and ib_destroy_qp. Takes the QP in any case: on failure it is destroyed.
+Result<std::unique_ptr<ib_qp>> ib_share_qp(std::unique_ptr<ib_qp> qp, ib_xrcd& xrcd);
+Status ib_close_qp(ib_qp& opening);
 // The access flags that reg_mr accepts (Linux: ib_check_mr_access). EINVAL, EOPNOTSUPP with reasons.
 Status ib_check_mr_access(ib_device& dev, std::uint32_t access);
 

@@ -71,7 +71,8 @@ Status rdma_resolve_ah(ib_device& dev, rdma_ah_attr& ah, std::uint32_t port) {
   return success();
 }
 
-Status ib_modify_qp(ib_qp& qp, ib_qp_attr& attr, std::uint32_t mask, Udata* udata) {
+Status ib_modify_qp(ib_qp& opened, ib_qp_attr& attr, std::uint32_t mask, Udata* udata) {
+  ib_qp& qp = ib_real_qp(opened);
   ib_device& dev = *qp.device;
   if (!dev.ops.modify_qp) return refuse(EOPNOTSUPP, "modify_qp: {} does not support it", dev.name);
   if (mask & IB_QP_AV) {
@@ -93,7 +94,7 @@ Status ib_modify_qp(ib_qp& qp, ib_qp_attr& attr, std::uint32_t mask, Udata* udat
     attr.sq_psn &= 0xffffff;
   }
   UHCA_CHECK(dev.ops.modify_qp(qp, attr, mask, udata));
-  if (mask & IB_QP_PORT) qp.port = attr.port_num;
+  if (mask & IB_QP_PORT) qp.port = opened.port = attr.port_num;
   return success();
 }
 
@@ -166,25 +167,28 @@ Status ib_destroy_cq(ib_cq& cq) {
   return success();
 }
 
-Result<std::unique_ptr<ib_qp>> ib_create_qp(ib_pd& pd, ib_qp_init_attr& attr, Udata* udata) {
-  ib_device& dev = *pd.device;
+Result<std::unique_ptr<ib_qp>> ib_create_qp(ib_device& dev, ib_pd* pd, ib_qp_init_attr& attr, Udata* udata) {
   if (!dev.ops.create_qp) return refuse(EOPNOTSUPP, "create_qp: {} does not support it", dev.name);
-  auto qp = UHCA_TRY(dev.ops.create_qp(pd, attr, udata));
+  bool shared = attr.qp_type == ib_qp_type::XRC_TGT;
+  // A shared QP outlives the program's call: nothing of the program's is in it.
+  auto qp = UHCA_TRY(dev.ops.create_qp(dev, shared ? nullptr : pd, attr, shared ? nullptr : udata));
   qp->device = &dev;
-  qp->pd = &pd;
+  qp->qp_type = attr.qp_type;
+  track(dev, RDMA_RESTRACK_QP, 1);
+  if (shared) return ib_share_qp(std::move(qp), *attr.xrcd);
+  qp->pd = pd;
   qp->send_cq = attr.send_cq;
   qp->recv_cq = attr.recv_cq;
   qp->srq = attr.srq;
-  qp->qp_type = attr.qp_type;
-  pd.usecnt.fetch_add(1);
+  if (pd) pd->usecnt.fetch_add(1);
   if (attr.send_cq) attr.send_cq->usecnt.fetch_add(1);
   if (attr.recv_cq) attr.recv_cq->usecnt.fetch_add(1);
   if (attr.srq) attr.srq->usecnt.fetch_add(1);
-  track(dev, RDMA_RESTRACK_QP, 1);
   return qp;
 }
 
 Status ib_destroy_qp(ib_qp& qp) {
+  if (qp.real_qp) return ib_close_qp(qp);
   if (int n = qp.usecnt.load())
     return refuse(EBUSY, "destroy_qp: qpn {:#x} is still attached to {} multicast group(s) or flow(s)", qp.qp_num, n);
   ib_device& dev = *qp.device;
@@ -198,6 +202,42 @@ Status ib_destroy_qp(ib_qp& qp) {
   if (rcq) rcq->usecnt.fetch_sub(1);
   if (srq) srq->usecnt.fetch_sub(1);
   track(dev, RDMA_RESTRACK_QP, -1);
+  return success();
+}
+
+Status ib_query_qp(ib_qp& qp, ib_qp_attr& attr, std::uint32_t mask, ib_qp_init_attr& init) {
+  if (!qp.device->ops.query_qp) return refuse(EOPNOTSUPP, "query_qp: {} does not support it", qp.device->name);
+  return qp.device->ops.query_qp(ib_real_qp(qp), attr, mask, init);
+}
+
+Result<std::unique_ptr<ib_srq>> ib_create_srq(ib_pd& pd, ib_srq_init_attr& attr, Udata* udata) {
+  ib_device& dev = *pd.device;
+  if (!dev.ops.create_srq) return refuse(EOPNOTSUPP, "create_srq: {} does not support it", dev.name);
+  auto srq = UHCA_TRY(dev.ops.create_srq(pd, attr, udata));
+  srq->device = &dev;
+  srq->pd = &pd;
+  srq->srq_type = attr.srq_type;
+  pd.usecnt.fetch_add(1);
+  if (ib_srq_has_cq(attr.srq_type) && attr.cq) {
+    srq->cq = attr.cq;
+    srq->cq->usecnt.fetch_add(1);
+  }
+  if (attr.srq_type == ib_srq_type::XRC && attr.xrcd) {
+    srq->xrcd = attr.xrcd;
+    srq->xrcd->usecnt.fetch_add(1);
+  }
+  track(dev, RDMA_RESTRACK_SRQ, 1);
+  return srq;
+}
+
+Status ib_destroy_srq(ib_srq& srq) {
+  if (int n = srq.usecnt.load()) return refuse(EBUSY, "destroy_srq: {} QP(s) still use SRQ {:#x}", n, srq.srq_num);
+  ib_device& dev = *srq.device;
+  UHCA_CHECK(dev.ops.destroy_srq(srq));
+  srq.pd->usecnt.fetch_sub(1);
+  if (srq.cq) srq.cq->usecnt.fetch_sub(1);
+  if (srq.xrcd) srq.xrcd->usecnt.fetch_sub(1);
+  track(dev, RDMA_RESTRACK_SRQ, -1);
   return success();
 }
 

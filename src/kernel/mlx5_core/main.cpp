@@ -312,6 +312,13 @@ void mlx5_core_dev::async_eqe(void* self, const std::uint8_t* eqe) {
         log::debug("event {:#x} for QP {:#x}, which is gone", static_cast<unsigned>(type), qpn);
       break;
     }
+    case EventType::SRQ_CATAS_ERROR:
+    case EventType::SRQ_RQ_LIMIT: {
+      std::uint32_t srqn = prm::get<prm::qp_events::qpn_rqn_sqn>(data);
+      if (!dev.srqs_.with(srqn, [type](mlx5_core_srq& srq) { srq.event(srq, type); }))
+        log::debug("event {:#x} for SRQ {:#x}, which is gone", static_cast<unsigned>(type), srqn);
+      break;
+    }
     case EventType::CQ_ERROR: {
       std::uint32_t cqn = prm::get<prm::cq_error::cqn>(data);
       log::warn("CQ {:#x}: error, syndrome {:#x}", cqn, prm::get<prm::cq_error::syndrome>(data));

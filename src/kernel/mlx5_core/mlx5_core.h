@@ -34,6 +34,11 @@ struct mlx5_core_qp : TableObject {
   void (*event)(mlx5_core_qp& qp, EventType type) = nullptr;
 };
 
+struct mlx5_core_srq : TableObject {
+  std::uint32_t srqn = 0;
+  void (*event)(mlx5_core_srq& srq, EventType type) = nullptr;
+};
+
 // QUERY_HCA_CAP op_mod >> 1 (Linux device.h: enum mlx5_cap_type).
 enum class CapType : std::uint8_t { GENERAL = 0, ETHERNET = 1, ATOMIC = 3, ROCE = 4 };
 
@@ -106,6 +111,8 @@ class mlx5_core_dev {
   Status dealloc_pd(std::uint32_t pdn);
   Result<std::uint32_t> alloc_transport_domain();
   Status dealloc_transport_domain(std::uint32_t td);
+  Result<std::uint32_t> alloc_xrcd();
+  Status dealloc_xrcd(std::uint32_t xrcdn);
   // `in`: a whole create_mkey_in with MTTs. Gives the key: index << 8 | a variant byte of the driver's choice.
   Result<std::uint32_t> create_mkey(std::vector<std::uint8_t>& in);
   Status destroy_mkey(std::uint32_t key);
@@ -123,6 +130,10 @@ class mlx5_core_dev {
   Status destroy_cq(mlx5_core_cq& cq);
   Status create_qp(mlx5_core_qp& qp, std::vector<std::uint8_t>& in);
   Status destroy_qp(mlx5_core_qp& qp);
+  // SRQs are of several kinds, whose commands mlx5_ib issues; here their events are routed. ENOMEM.
+  Status add_srq(mlx5_core_srq& srq);
+  // No callback of the SRQ runs after this.
+  void remove_srq(mlx5_core_srq& srq) { srqs_.remove(srq.srqn, &srq); }
 
   // ---- port and vport
   struct PortSpeed {
@@ -204,6 +215,7 @@ class mlx5_core_dev {
   std::vector<std::unique_ptr<EventQueue>> comp_eqs_;
   ObjectTable<mlx5_core_cq> cqs_;
   ObjectTable<mlx5_core_qp> qps_;
+  ObjectTable<mlx5_core_srq> srqs_;
   std::atomic<void (*)(void*, std::uint8_t)> port_listener_{nullptr};
   std::atomic<void*> port_context_{nullptr};
   std::atomic<std::uint8_t> mkey_variant_{0};

@@ -47,6 +47,17 @@ Result<std::uint32_t> mlx5_core_dev::alloc_transport_domain() {
 Status mlx5_core_dev::dealloc_transport_domain(std::uint32_t td) {
   return dealloc_number(prm::Opcode::DEALLOC_TRANSPORT_DOMAIN, td);
 }
+Result<std::uint32_t> mlx5_core_dev::alloc_xrcd() {
+  return alloc_number(prm::Opcode::ALLOC_XRCD);
+}
+Status mlx5_core_dev::dealloc_xrcd(std::uint32_t xrcdn) {
+  return dealloc_number(prm::Opcode::DEALLOC_XRCD, xrcdn);
+}
+
+Status mlx5_core_dev::add_srq(mlx5_core_srq& srq) {
+  if (srqs_.insert(srq.srqn, &srq)) return success();
+  return refuse(ENOMEM, "SRQ {:#x}: no place in the table", srq.srqn);
+}
 
 Result<std::uint32_t> mlx5_core_dev::create_mkey(std::vector<std::uint8_t>& in) {
   std::uint8_t out[prm::create_mkey_out::kBytes] = {};

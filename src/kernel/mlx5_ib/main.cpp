@@ -11,6 +11,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/types.h"
+#include "kernel/mlx5_ib/dev_resources.h"
 #include "kernel/mlx5_ib/mlx5_ib.h"
 #include "kernel/mlx5_ib/mlx5_ib_dev.h"
 #include "kernel/mlx5_ib/netdev_state.h"
@@ -20,7 +21,7 @@ namespace {
 
 // IB_DEVICE_* of <rdma/ib_verbs.h>.
 constexpr std::uint32_t kCapBadPkeyCntr = 1 << 1, kCapBadQkeyCntr = 1 << 2, kCapChangePhyPort = 1 << 4, kCapPortActiveEvent = 1 << 10,
-                        kCapSysImageGuid = 1 << 11, kCapRcRnrNakGen = 1 << 12;
+                        kCapSysImageGuid = 1 << 11, kCapRcRnrNakGen = 1 << 12, kCapXrc = 1 << 20;
 constexpr std::uint32_t kAtomicNone = 0, kAtomicHca = 1;  // enum ib_atomic_cap
 constexpr std::uint32_t kAtomicCmpSwap = 1, kAtomicFetchAdd = 2, kAtomicSize8 = 8;
 constexpr std::uint32_t kSegment = 16, kMaxReadDescriptor = 512;  // bytes; mlx5 reads at most 512 bytes of a READ WQE
@@ -179,10 +180,19 @@ void set_ops(ib_device_ops& ops) {
   ops.modify_qp = modify_qp;
   ops.query_qp = query_qp;
   ops.destroy_qp = destroy_qp;
+  ops.create_srq = create_srq;
+  ops.modify_srq = modify_srq;
+  ops.query_srq = query_srq;
+  ops.destroy_srq = destroy_srq;
+  ops.alloc_xrcd = alloc_xrcd;
+  ops.dealloc_xrcd = dealloc_xrcd;
   ops.driver_def = mlx5_ib_defs;
 }
 
 }  // namespace
+
+mlx5_ib_dev::mlx5_ib_dev(pci::InprocEndpoint& s) : slot(s) {}
+mlx5_ib_dev::~mlx5_ib_dev() = default;
 
 Status query_device(ib_device& d, ib_device_attr& a, Udata* uhw) {
   auto& dev = to_mdev(d);
@@ -200,6 +210,7 @@ Status query_device(ib_device& d, ib_device_attr& a, Udata* uhw) {
   a.device_cap_flags = kCapChangePhyPort | kCapPortActiveEvent | kCapSysImageGuid | kCapRcRnrNakGen;
   if (m.cap_gen<cap::pkv>()) a.device_cap_flags |= kCapBadPkeyCntr;
   if (m.cap_gen<cap::qkv>()) a.device_cap_flags |= kCapBadQkeyCntr;
+  if (m.cap_gen<cap::xrc>()) a.device_cap_flags |= kCapXrc;
   a.max_qp = 1u << m.cap_gen<cap::log_max_qp>();
   a.max_qp_wr = 1u << m.cap_gen<cap::log_max_qp_sz>();
   std::uint32_t send_desc = std::min<std::uint32_t>(m.cap_gen<cap::max_wqe_sz_sq>(), kMaxReadDescriptor);
@@ -273,6 +284,7 @@ Result<ib_device*> mlx5_ib_probe(pci::InprocEndpoint& slot) {
   auto& m = *dev->mdev;
   auto vport = UHCA_TRY(m.query_nic_vport());
   if (!m.cap_gen<prm::cmd_hca_cap::roce>()) return refuse(EOPNOTSUPP, "the device has no RoCE");
+  dev->devr = std::make_unique<mlx5::DevResources>(m);
 
   dev->name = "mlx5_%d";
   dev->node_guid = vport.node_guid;

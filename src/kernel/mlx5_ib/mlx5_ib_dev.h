@@ -21,14 +21,17 @@ namespace uhca::kernel::mlx5 {
 inline constexpr std::uint32_t kAccessLocalWrite = 1, kAccessRemoteWrite = 2, kAccessRemoteRead = 4, kAccessRemoteAtomic = 8,
                                kAccessMwBind = 16, kAccessZeroBased = 32, kAccessOnDemand = 64, kAccessRelaxedOrdering = 1u << 20;
 
+class DevResources;
+
 struct mlx5_ib_dev final : ib_device {
-  explicit mlx5_ib_dev(pci::InprocEndpoint& s) : slot(s) {}
-  ~mlx5_ib_dev() override = default;
+  explicit mlx5_ib_dev(pci::InprocEndpoint& s);
+  ~mlx5_ib_dev() override;
 
   pci::InprocEndpoint& slot;
   std::unique_ptr<mlx5_core_dev> mdev;
   int netdev_news = -1;         // rdma_netdev_news
   std::uint8_t min_inline = 0;  // nic vport context: min_wqe_inline_mode
+  std::unique_ptr<DevResources> devr;
 
   void doorbell(std::uint64_t bar_offset, std::uint64_t value) override { slot.doorbell(bar_offset, value); }
   void look_at_send_queue(std::uint32_t qpn) override { slot.look_at_send_queue(qpn); }
@@ -100,6 +103,23 @@ inline mlx5_ib_qp& to_mqp(ib_qp& q) {
   return static_cast<mlx5_ib_qp&>(q);
 }
 
+enum class SrqKind : std::uint8_t { kRmp, kXrc };
+struct mlx5_ib_srq final : ib_srq, mlx5_core_srq {
+  SrqKind kind = SrqKind::kRmp;
+  std::uint32_t max = 0, max_gs = 0;  // WQEs in the queue; scatter entries of each
+  std::unique_ptr<mm::Umem> buffer, doorbell;
+};
+inline mlx5_ib_srq& to_msrq(ib_srq& s) {
+  return static_cast<mlx5_ib_srq&>(s);
+}
+
+struct mlx5_ib_xrcd final : ib_xrcd {
+  std::uint32_t xrcdn = 0;
+};
+inline mlx5_ib_xrcd& to_mxrcd(ib_xrcd& x) {
+  return static_cast<mlx5_ib_xrcd&>(x);
+}
+
 // Operations, by file.
 // main.cpp
 Status query_device(ib_device&, ib_device_attr&, Udata*);
@@ -126,12 +146,22 @@ Status destroy_ah(ib_ah&);
 Result<std::unique_ptr<ib_cq>> create_cq(ib_device&, ib_ucontext*, const ib_cq_init_attr&, Udata*);
 Status destroy_cq(ib_cq&);
 // qp.cpp
-Result<std::unique_ptr<ib_qp>> create_qp(ib_pd&, ib_qp_init_attr&, Udata*);
+Result<std::unique_ptr<ib_qp>> create_qp(ib_device&, ib_pd*, ib_qp_init_attr&, Udata*);
 Status destroy_qp(ib_qp&);
 std::uint8_t to_mlx5_st(ib_qp_type t);
 // qp_modify.cpp
 Status modify_qp(ib_qp&, const ib_qp_attr&, std::uint32_t attr_mask, Udata*);
 Status query_qp(ib_qp&, ib_qp_attr&, std::uint32_t attr_mask, ib_qp_init_attr&);
+// The user index of a create command: with CQE version 1, and only then, the program gives one. EINVAL.
+Result<std::uint32_t> user_index(const mlx5_ib_ucontext&, bool given, std::uint32_t uidx);
+inline constexpr std::uint32_t kDefaultUserIndex = 0xffffff;
+// srq.cpp
+Result<std::unique_ptr<ib_srq>> create_srq(ib_pd&, ib_srq_init_attr&, Udata*);
+Status modify_srq(ib_srq&, const ib_srq_attr&, std::uint32_t mask, Udata*);
+Status query_srq(ib_srq&, ib_srq_attr&);
+Status destroy_srq(ib_srq&);
+Result<std::unique_ptr<ib_xrcd>> alloc_xrcd(ib_device&, Udata*);
+Status dealloc_xrcd(ib_xrcd&);
 // uapi.cpp
 extern const uapi_definition mlx5_ib_defs[];
 

@@ -4,6 +4,7 @@
 #include <cstddef>
 
 #include "base/log.h"
+#include "kernel/mlx5_ib/dev_resources.h"
 #include "kernel/mlx5_ib/mlx5_ib_dev.h"
 #include "kernel/mlx5_ib/queue_pages.h"
 #include "prm/cmd_qp.h"
@@ -14,11 +15,13 @@ namespace {
 
 constexpr unsigned kSqShift = 6;      // send queues count in basic blocks of 64 bytes (MLX5_SEND_WQE_BB)
 constexpr unsigned kMaxRqShift = 16;  // a receive WQE of 64 KiB is far beyond any cap, and shifts stay defined
-constexpr std::uint32_t kUserIndexMask = 0xffffff, kDefaultUserIndex = 0xffffff;
-constexpr std::uint32_t kMigrated = 3;                      // qpc.pm_state (MLX5_QP_PM_MIGRATED)
-constexpr std::uint32_t kNonZeroRq = 0, kZeroLengthRq = 3;  // qpc.rq_type
+constexpr std::uint32_t kUserIndexMask = 0xffffff;
+constexpr std::uint32_t kMigrated = 3;                                     // qpc.pm_state (MLX5_QP_PM_MIGRATED)
+constexpr std::uint32_t kNonZeroRq = 0, kSharedRq = 1, kZeroLengthRq = 3;  // qpc.rq_type
 // qpc.cs_req, cs_res (MLX5_REQ_SCAT_DATA*_CQE, MLX5_RES_SCAT_DATA*_CQE).
 constexpr std::uint32_t kReqScat32 = 0x11, kReqScat64 = 0x22, kResScat32 = 0x1, kResScat64 = 0x2;
+
+constexpr std::uint32_t kBlockMulticastLoopback = 1 << 1;  // IB_QP_CREATE_BLOCK_MULTICAST_LOOPBACK
 
 // IB event numbers (enum ib_event_type).
 std::uint32_t ib_event(EventType t) {
@@ -54,7 +57,7 @@ Status check_flags(const mlx5_core_dev& m, std::uint32_t flags) {
 Status size_receive_queue(const mlx5_core_dev& m, mlx5_ib_qp& qp, const ib_qp_init_attr& attr, const ::mlx5_ib_create_qp& ucmd) {
   std::uint32_t max_wr = 1u << m.cap_gen<prm::cmd_hca_cap::log_max_qp_sz>();
   if (attr.cap.max_recv_wr > max_wr) return refuse(EINVAL, "create_qp: max_recv_wr {} of at most {}", attr.cap.max_recv_wr, max_wr);
-  if (attr.srq != nullptr || attr.cap.max_recv_wr == 0) return success();
+  if (attr.srq != nullptr || attr.qp_type == ib_qp_type::XRC_INI || attr.cap.max_recv_wr == 0) return success();
   if (ucmd.rq_wqe_shift > kMaxRqShift || ucmd.rq_wqe_shift < 4)
     return refuse(EINVAL, "create_qp: receive WQEs of 2^{} bytes", ucmd.rq_wqe_shift);
   if (!std::has_single_bit(ucmd.rq_wqe_count) || ucmd.rq_wqe_count > max_wr)
@@ -82,14 +85,6 @@ Status size_send_queue(const mlx5_core_dev& m, mlx5_ib_qp& qp, const ib_qp_init_
   return success();
 }
 
-Result<std::uint32_t> user_index(const mlx5_ib_ucontext& c, const ::mlx5_ib_create_qp& ucmd, std::size_t inlen) {
-  bool given = inlen >= offsetof(::mlx5_ib_create_qp, uidx) + sizeof ucmd.uidx;
-  if (given != (c.cqe_version != 0)) return refuse(EINVAL, "create_qp: a user index comes with CQE version 1, and only then");
-  if (!given) return kDefaultUserIndex;
-  if (ucmd.uidx & ~kUserIndexMask) return refuse(EINVAL, "create_qp: user index {:#x} has more than 24 bits", ucmd.uidx);
-  return std::uint32_t{ucmd.uidx};
-}
-
 Result<std::uint32_t> uar_of(mlx5_ib_ucontext& c, const ::mlx5_ib_create_qp& ucmd) {
   constexpr std::uint32_t both = MLX5_QP_FLAG_BFREG_INDEX | MLX5_QP_FLAG_UAR_PAGE_INDEX;
   if ((ucmd.flags & both) == both) return refuse(EINVAL, "create_qp: both a UAR page index and a bfreg index");
@@ -102,8 +97,9 @@ Result<std::uint32_t> uar_of(mlx5_ib_ucontext& c, const ::mlx5_ib_create_qp& ucm
 void set_scatter_to_cqe(void* qpc, const ib_qp_init_attr& attr, std::uint32_t flags) {
   if (!(flags & MLX5_QP_FLAG_SCATTER_CQE)) return;
   auto wide = [](ib_cq* cq) { return cq != nullptr && to_mcq(*cq).cqe_size == 128; };
-  if (attr.qp_type == ib_qp_type::RC) prm::set<prm::qpc::cs_res>(qpc, wide(attr.recv_cq) ? kResScat64 : kResScat32);
-  if (attr.qp_type == ib_qp_type::UC || attr.qp_type == ib_qp_type::UD) return;
+  if (attr.qp_type == ib_qp_type::RC || attr.qp_type == ib_qp_type::UC)
+    prm::set<prm::qpc::cs_res>(qpc, wide(attr.recv_cq) ? kResScat64 : kResScat32);
+  if (attr.qp_type != ib_qp_type::RC) return;
   if (attr.sq_sig_all || (flags & MLX5_QP_FLAG_ALLOW_SCATTER_CQE))
     prm::set<prm::qpc::cs_req>(qpc, wide(attr.send_cq) ? kReqScat64 : kReqScat32);
 }
@@ -123,15 +119,82 @@ std::uint8_t to_mlx5_st(ib_qp_type t) {
   }
 }
 
-Result<std::unique_ptr<ib_qp>> create_qp(ib_pd& pd, ib_qp_init_attr& attr, Udata* udata) {
-  auto& dev = to_mdev(*pd.device);
+Result<std::uint32_t> user_index(const mlx5_ib_ucontext& c, bool given, std::uint32_t uidx) {
+  if (given && c.cqe_version == 0 && uidx == kDefaultUserIndex) return kDefaultUserIndex;
+  if (given != (c.cqe_version != 0)) return refuse(EINVAL, "a user index comes with CQE version 1, and only then");
+  if (!given) return kDefaultUserIndex;
+  if (uidx & ~kUserIndexMask) return refuse(EINVAL, "user index {:#x} has more than 24 bits", uidx);
+  return uidx;
+}
+
+namespace {
+
+// The driver's own number for what a QP of this type does not have from the program.
+void set_default_resources(void* qpc, const ib_qp_init_attr& attr, const DevResources::View& devr) {
+  if (attr.qp_type == ib_qp_type::XRC_INI) {
+    prm::set<prm::qpc::cqn_rcv>(qpc, devr.c0);
+    prm::set<prm::qpc::xrcd>(qpc, devr.xrcdn1);
+    prm::set<prm::qpc::srqn_rmpn_xrqn>(qpc, devr.s0);
+    return;
+  }
+  prm::set<prm::qpc::xrcd>(qpc, attr.srq != nullptr ? devr.xrcdn0 : devr.xrcdn1);
+  prm::set<prm::qpc::srqn_rmpn_xrqn>(qpc, attr.srq != nullptr ? to_msrq(*attr.srq).srqn : devr.s1);
+}
+
+// Linux: create_xrc_tgt_qp. It has no queues: what arrives goes to the SRQ that the packet names.
+Result<std::unique_ptr<ib_qp>> create_xrc_target(mlx5_ib_dev& dev, const ib_qp_init_attr& attr, const DevResources::View& devr) {
   auto& m = *dev.mdev;
-  if (attr.qp_type != ib_qp_type::RC && attr.qp_type != ib_qp_type::UC && attr.qp_type != ib_qp_type::UD)
+  auto qp = std::make_unique<mlx5_ib_qp>();
+  qp->device = &dev;
+  qp->qp_type = ib_qp_type::XRC_TGT;
+  qp->sq_sig_all = attr.sq_sig_all;
+  std::vector<std::uint8_t> in(prm::create_qp_in::kBytes);
+  void* qpc = prm::at<prm::create_qp_in::qpc>(in.data());
+  prm::set<prm::qpc::st>(qpc, to_mlx5_st(qp->qp_type));
+  prm::set<prm::qpc::pm_state>(qpc, kMigrated);
+  prm::set<prm::qpc::pd>(qpc, devr.p0);
+  prm::set<prm::qpc::rq_type>(qpc, kSharedRq);
+  prm::set<prm::qpc::no_sq>(qpc, 1);
+  prm::set<prm::qpc::cqn_rcv>(qpc, devr.c0);
+  prm::set<prm::qpc::cqn_snd>(qpc, devr.c0);
+  prm::set<prm::qpc::srqn_rmpn_xrqn>(qpc, devr.s0);
+  prm::set<prm::qpc::xrcd>(qpc, to_mxrcd(*attr.xrcd).xrcdn);
+  prm::set<prm::qpc::user_index>(qpc, kDefaultUserIndex);
+  static_cast<mlx5_core_qp&>(*qp).event = event;
+  UHCA_CHECK(m.create_qp(*qp, in));
+  qp->qp_num = qp->qpn;
+  return std::unique_ptr<ib_qp>(std::move(qp));
+}
+
+bool known_type(ib_qp_type t) {
+  switch (t) {
+    case ib_qp_type::RC:
+    case ib_qp_type::UC:
+    case ib_qp_type::UD:
+    case ib_qp_type::XRC_INI:
+    case ib_qp_type::XRC_TGT: return true;
+    default: return false;
+  }
+}
+
+}  // namespace
+
+Result<std::unique_ptr<ib_qp>> create_qp(ib_device& d, ib_pd* ibpd, ib_qp_init_attr& attr, Udata* udata) {
+  auto& dev = to_mdev(d);
+  auto& m = *dev.mdev;
+  if (!known_type(attr.qp_type))
     return refuse(EOPNOTSUPP, "create_qp: QP type {} is not supported by this driver", static_cast<int>(attr.qp_type));
-  if (udata == nullptr || pd.ucontext == nullptr) return refuse(EOPNOTSUPP, "create_qp: kernel QPs are not supported by this driver");
-  if (attr.create_flags != 0) return refuse(EINVAL, "create_qp: create_flags {:#x} are not supported", attr.create_flags);
-  if (attr.srq != nullptr) return refuse(EOPNOTSUPP, "create_qp: no shared receive queues");
-  if (attr.send_cq == nullptr || attr.recv_cq == nullptr) return refuse(EINVAL, "create_qp: a send and a receive CQ are needed");
+  DevResources::View devr = UHCA_TRY(dev.devr->get());
+  std::uint32_t create_flags = attr.create_flags;
+  if (m.cap_gen<prm::cmd_hca_cap::block_lb_mc>()) create_flags &= ~kBlockMulticastLoopback;
+  if (create_flags != 0) return refuse(EOPNOTSUPP, "create_qp: create_flags {:#x} are not supported by the device", create_flags);
+  if (attr.qp_type == ib_qp_type::XRC_TGT) return create_xrc_target(dev, attr, devr);
+  if (udata == nullptr || ibpd == nullptr || ibpd->ucontext == nullptr)
+    return refuse(EOPNOTSUPP, "create_qp: kernel QPs are not supported by this driver");
+  ib_pd& pd = *ibpd;
+  bool initiator = attr.qp_type == ib_qp_type::XRC_INI;
+  if (attr.send_cq == nullptr || (attr.recv_cq == nullptr && !initiator))
+    return refuse(EINVAL, "create_qp: a send and a receive CQ are needed");
   auto& c = to_mucontext(*pd.ucontext);
   using Cmd = ::mlx5_ib_create_qp;
   if (udata->inlen < offsetof(Cmd, flags)) return refuse(EINVAL, "create_qp: driver data of {} bytes", udata->inlen);
@@ -141,14 +204,14 @@ Result<std::unique_ptr<ib_qp>> create_qp(ib_pd& pd, ib_qp_init_attr& attr, Udata
   UHCA_CHECK(check_flags(m, ucmd.flags));
 
   auto qp = std::make_unique<mlx5_ib_qp>();
-  qp->device = pd.device;
+  qp->device = &d;
   qp->pd = &pd;
   qp->qp_type = attr.qp_type;
   qp->sq_sig_all = attr.sq_sig_all;
   qp->max_inline_data = attr.cap.max_inline_data;
   UHCA_CHECK(size_receive_queue(m, *qp, attr, ucmd));
   UHCA_CHECK(size_send_queue(m, *qp, attr, ucmd));
-  std::uint32_t uidx = UHCA_TRY(user_index(c, ucmd, udata->inlen));
+  std::uint32_t uidx = UHCA_TRY(user_index(c, udata->inlen >= offsetof(Cmd, uidx) + sizeof ucmd.uidx, ucmd.uidx));
   std::uint32_t uar = UHCA_TRY(uar_of(c, ucmd));
   if (ucmd.db_addr % 8) return refuse(EINVAL, "create_qp: doorbell record at {:#x} is not aligned to 8 bytes", ucmd.db_addr);
 
@@ -167,19 +230,21 @@ Result<std::unique_ptr<ib_qp>> create_qp(ib_pd& pd, ib_qp_init_attr& attr, Udata
   prm::set<prm::qpc::pm_state>(qpc, kMigrated);
   prm::set<prm::qpc::pd>(qpc, to_mpd(pd).pdn);
   prm::set<prm::qpc::wq_signature>(qpc, ucmd.flags & MLX5_QP_FLAG_SIGNATURE ? 1 : 0);
+  prm::set<prm::qpc::block_lb_mc>(qpc, attr.create_flags & kBlockMulticastLoopback ? 1 : 0);
   set_scatter_to_cqe(qpc, attr, ucmd.flags);
   if (qp->rq_wqe_cnt != 0) {
     prm::set<prm::qpc::log_rq_stride>(qpc, qp->rq_wqe_shift - 4);
     prm::set<prm::qpc::log_rq_size>(qpc, static_cast<unsigned>(std::countr_zero(qp->rq_wqe_cnt)));
   }
-  prm::set<prm::qpc::rq_type>(qpc, qp->rq_wqe_cnt != 0 ? kNonZeroRq : kZeroLengthRq);
+  prm::set<prm::qpc::rq_type>(qpc, attr.srq != nullptr || initiator ? kSharedRq : qp->rq_wqe_cnt != 0 ? kNonZeroRq : kZeroLengthRq);
   if (qp->sq_wqe_cnt != 0) {
     prm::set<prm::qpc::log_sq_size>(qpc, static_cast<unsigned>(std::countr_zero(qp->sq_wqe_cnt)));
   } else {
     prm::set<prm::qpc::no_sq>(qpc, 1);
   }
+  set_default_resources(qpc, attr, devr);
   prm::set<prm::qpc::cqn_snd>(qpc, to_mcq(*attr.send_cq).cqn);
-  prm::set<prm::qpc::cqn_rcv>(qpc, to_mcq(*attr.recv_cq).cqn);
+  if (attr.recv_cq != nullptr) prm::set<prm::qpc::cqn_rcv>(qpc, to_mcq(*attr.recv_cq).cqn);
   prm::set<prm::qpc::dbr_addr>(qpc, qp->doorbell->dma());
   if (c.cqe_version == 1) prm::set<prm::qpc::user_index>(qpc, uidx);
   prm::set<prm::qpc::uar_page>(qpc, uar);

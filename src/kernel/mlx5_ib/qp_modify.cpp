@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/log.h"
+#include "kernel/mlx5_ib/dev_resources.h"
 #include "kernel/mlx5_ib/mlx5_ib_dev.h"
 #include "prm/cmd_qp.h"
 #include "prm/context.h"
@@ -154,7 +155,8 @@ Status fill_qpc(const mlx5_core_dev& m, mlx5_ib_qp& qp, void* qpc, const ib_qp_a
   if (mask & IB_QP_PORT) prm::set<prm::ads::vhca_port_num>(ads, a.port_num);
   if (mask & IB_QP_AV) UHCA_CHECK(set_path(m, ads, a.ah_attr));
   if (mask & IB_QP_TIMEOUT) prm::set<prm::ads::ack_timeout>(ads, a.timeout & 0x1f);
-  prm::set<prm::qpc::pd>(qpc, to_mpd(*qp.pd).pdn);
+  // A shared QP belongs to no PD of a program.
+  prm::set<prm::qpc::pd>(qpc, qp.pd != nullptr ? to_mpd(*qp.pd).pdn : UHCA_TRY(to_mdev(*qp.device).devr->get()).p0);
   if (qp.send_cq != nullptr) prm::set<prm::qpc::cqn_snd>(qpc, to_mcq(*qp.send_cq).cqn);
   if (qp.recv_cq != nullptr) prm::set<prm::qpc::cqn_rcv>(qpc, to_mcq(*qp.recv_cq).cqn);
   prm::set<prm::qpc::log_ack_req_freq>(qpc, kAckReqFreq);
@@ -167,7 +169,7 @@ Status fill_qpc(const mlx5_core_dev& m, mlx5_ib_qp& qp, void* qpc, const ib_qp_a
   if (mask & IB_QP_MIN_RNR_TIMER) prm::set<prm::qpc::min_rnr_nak>(qpc, a.min_rnr_timer & 0x1f);
   if (mask & IB_QP_RQ_PSN) prm::set<prm::qpc::next_rcv_psn>(qpc, a.rq_psn & 0xffffff);
   if (mask & IB_QP_QKEY) prm::set<prm::qpc::q_key>(qpc, a.qkey);
-  if (t.from == S::RESET) prm::set<prm::qpc::dbr_addr>(qpc, qp.doorbell->dma());
+  if (t.from == S::RESET && qp.doorbell) prm::set<prm::qpc::dbr_addr>(qpc, qp.doorbell->dma());
   return success();
 }
 
@@ -288,7 +290,7 @@ Status query_qp(ib_qp& ibqp, ib_qp_attr& a, std::uint32_t, ib_qp_init_attr& init
   if (prm::get<prm::qpc::rre>(qpc)) a.qp_access_flags |= kAccessRemoteRead;
   if (prm::get<prm::qpc::rwe>(qpc)) a.qp_access_flags |= kAccessRemoteWrite;
   if (prm::get<prm::qpc::rae>(qpc)) a.qp_access_flags |= kAccessRemoteAtomic;
-  if (qp.qp_type == ib_qp_type::RC || qp.qp_type == ib_qp_type::UC) {
+  if (qp.qp_type != ib_qp_type::UD) {
     read_path(ads, a.ah_attr);
     read_path(prm::at<prm::qpc::secondary_address_path>(qpc), a.alt_ah_attr);
     a.alt_port_num = a.alt_ah_attr.port_num;

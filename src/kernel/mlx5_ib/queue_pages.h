@@ -18,7 +18,7 @@ struct QueuePages {
   std::vector<pci::DmaAddr> pas;
 };
 
-// EINVAL: the buffer does not begin on 64 bytes.
-Result<QueuePages> queue_pages(const mm::Umem& umem);
+// offset_bits: width of the context's page_offset field (5 in a wq, else 6). EINVAL: the buffer does not begin on 64 bytes.
+Result<QueuePages> queue_pages(const mm::Umem& umem, unsigned offset_bits = 6);
 
 }  // namespace uhca::kernel::mlx5

@@ -8,15 +8,11 @@ namespace {
 
 using namespace uapi;
 
-void qp_event_handler(ib_qp*, std::uint32_t ib_event, void* context) {
-  auto* u = static_cast<UeventObject*>(context);
-  if (u->async) u->async->post(&u->async_source, u->user_handle, ib_event);
-}
-
 Status destroy_qp(ib_uobject& uobj, rdma_remove_reason why, uverbs_attr_bundle*) {
-  auto& u = static_cast<UeventObject&>(uobj);
+  auto& u = static_cast<UqpObject&>(uobj);
   auto* qp = static_cast<ib_qp*>(u.object);
   if (why != RDMA_REMOVE_DRIVER_FAILURE) UHCA_CHECK(ib_destroy_qp(*qp));
+  u.xrcd.drop();
   if (u.async) u.async_events_reported = u.async->remove(&u.async_source);
   delete qp;
   return success();
@@ -26,8 +22,30 @@ constexpr std::uint32_t kCreateFlags = ::IB_UVERBS_QP_CREATE_BLOCK_MULTICAST_LOO
                                        ::IB_UVERBS_QP_CREATE_CVLAN_STRIPPING | ::IB_UVERBS_QP_CREATE_PCI_WRITE_END_PADDING |
                                        ::IB_UVERBS_QP_CREATE_SQ_SIG_ALL;
 
+// Which objects a QP of this type needs and must not have. EINVAL.
+Status check_objects(uverbs_attr_bundle& b, unsigned type, CreateQpArgs& a) {
+  if (type == ::IB_UVERBS_QPT_XRC_TGT) {
+    if (a.pd || a.attr.send_cq || a.attr.recv_cq || a.attr.srq) return refuse(EINVAL, "create_qp: an XRC target has no PD, CQ or SRQ");
+    const uverbs_attr* xrcd = uverbs_attr_get(b, UVERBS_ATTR_CREATE_QP_XRCD_HANDLE);
+    if (!xrcd || !xrcd->uobject->object) return refuse(EINVAL, "create_qp: an XRC target needs an XRC domain");
+    a.xrcd = xrcd->uobject;
+    a.attr.xrcd = static_cast<ib_xrcd*>(xrcd->uobject->object);
+    return success();
+  }
+  if (!a.pd) return refuse(EINVAL, "create_qp: no PD");
+  if (a.attr.srq && a.attr.srq->srq_type == ib_srq_type::XRC) return refuse(EINVAL, "create_qp: an XRC SRQ belongs to no QP");
+  if (type == ::IB_UVERBS_QPT_XRC_INI) {
+    if (a.attr.recv_cq || !a.attr.send_cq || a.attr.srq) return refuse(EINVAL, "create_qp: an XRC initiator has a send CQ only");
+    a.attr.cap.max_recv_wr = a.attr.cap.max_recv_sge = 0;
+    return success();
+  }
+  // DRIVER types (DC) decide for themselves which queues they have.
+  if (type != ::IB_UVERBS_QPT_DRIVER && (!a.attr.send_cq || !a.attr.recv_cq)) return refuse(EINVAL, "create_qp: no send or receive CQ");
+  return success();
+}
+
 Status create(uverbs_attr_bundle& b) {
-  auto& u = static_cast<UeventObject&>(*uverbs_attr_get_uobject(b, UVERBS_ATTR_CREATE_QP_HANDLE));
+  auto& u = static_cast<UqpObject&>(*uverbs_attr_get_uobject(b, UVERBS_ATTR_CREATE_QP_HANDLE));
   CreateQpArgs a;
   ::ib_uverbs_qp_cap cap{};
   UHCA_CHECK(uverbs_copy_from_or_zero(&cap, b, UVERBS_ATTR_CREATE_QP_CAP));
@@ -39,9 +57,9 @@ Status create(uverbs_attr_bundle& b) {
     case ::IB_UVERBS_QPT_UC:
     case ::IB_UVERBS_QPT_UD:
     case ::IB_UVERBS_QPT_RAW_PACKET:
-    case ::IB_UVERBS_QPT_DRIVER: break;
     case ::IB_UVERBS_QPT_XRC_INI:
-    case ::IB_UVERBS_QPT_XRC_TGT: return refuse(EOPNOTSUPP, "create_qp: {} has no XRC", b.device->name);
+    case ::IB_UVERBS_QPT_XRC_TGT:
+    case ::IB_UVERBS_QPT_DRIVER: break;
     default: return refuse(EINVAL, "create_qp: QP type {}", type);
   }
   std::uint32_t flags = 0;
@@ -56,13 +74,11 @@ Status create(uverbs_attr_bundle& b) {
   a.attr.send_cq = uverbs_attr_get_obj<ib_cq>(b, UVERBS_ATTR_CREATE_QP_SEND_CQ_HANDLE);
   a.attr.recv_cq = uverbs_attr_get_obj<ib_cq>(b, UVERBS_ATTR_CREATE_QP_RECV_CQ_HANDLE);
   a.attr.srq = uverbs_attr_get_obj<ib_srq>(b, UVERBS_ATTR_CREATE_QP_SRQ_HANDLE);
-  if (!a.pd) return refuse(EINVAL, "create_qp: no PD");
-  // DRIVER types (DC) decide for themselves which queues they have.
-  if (type != ::IB_UVERBS_QPT_DRIVER && (!a.attr.send_cq || !a.attr.recv_cq)) return refuse(EINVAL, "create_qp: no send or receive CQ");
+  a.attr.cap = {cap.max_send_wr, cap.max_recv_wr, cap.max_send_sge, cap.max_recv_sge, cap.max_inline_data};
+  UHCA_CHECK(check_objects(b, type, a));
   if (auto* e = static_cast<FdUobject*>(uverbs_attr_get_uobject(b, UVERBS_ATTR_CREATE_QP_EVENT_FD))) a.async = e->file;
   a.attr.sq_sig_all = flags & ::IB_UVERBS_QP_CREATE_SQ_SIG_ALL;
   a.attr.create_flags = flags & ~::IB_UVERBS_QP_CREATE_SQ_SIG_ALL;
-  a.attr.cap = {cap.max_send_wr, cap.max_recv_wr, cap.max_send_sge, cap.max_recv_sge, cap.max_inline_data};
   UHCA_CHECK(uverbs_create_qp(b, u, a));
   const ib_qp_cap& c = a.attr.cap;
   cap = {c.max_send_wr, c.max_recv_wr, c.max_send_sge, c.max_recv_sge, c.max_inline_data};
@@ -105,7 +121,7 @@ constexpr uverbs_method_def kMethods[] = {
     {UVERBS_METHOD_QP_DESTROY, "UVERBS_METHOD_QP_DESTROY", kDestroy, 2, destroyed, true, nullptr},
 };
 UobjectPtr alloc() {
-  return std::make_shared<UeventObject>();
+  return std::make_shared<UqpObject>();
 }
 constexpr uverbs_obj_type kType = {false, destroy_qp, alloc, ""};
 
@@ -113,12 +129,18 @@ constexpr uverbs_obj_type kType = {false, destroy_qp, alloc, ""};
 
 constinit const uverbs_object_def uverbs_def_qp = UVERBS_OBJECT_NEEDS(UVERBS_OBJECT_QP, &kType, kMethods, create_qp);
 
-Status uverbs_create_qp(uverbs_attr_bundle& b, UeventObject& u, CreateQpArgs& a) {
+void uverbs_qp_event(ib_qp*, std::uint32_t ib_event, void* uobject) {
+  auto* u = static_cast<UqpObject*>(uobject);
+  if (u->async) u->async->post(&u->async_source, u->user_handle, ib_event);
+}
+
+Status uverbs_create_qp(uverbs_attr_bundle& b, UqpObject& u, CreateQpArgs& a) {
   u.user_handle = a.user_handle;
   u.async = uverbs_async_file(ufile_of(b), a.async);
-  auto qp = UHCA_TRY(ib_create_qp(*a.pd, a.attr, &b.driver_udata));
+  auto qp = UHCA_TRY(ib_create_qp(*b.device, a.pd, a.attr, &b.driver_udata));
+  if (a.xrcd) u.xrcd.take(a.xrcd);
   qp->qp_context = &u;
-  qp->event_handler = qp_event_handler;
+  qp->event_handler = uverbs_qp_event;
   u.object = qp.release();
   u.hw_obj_valid = true;
   return success();

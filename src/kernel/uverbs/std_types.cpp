@@ -38,28 +38,15 @@ Status destroy_mw(ib_uobject& u, rdma_remove_reason why, uverbs_attr_bundle*) {
   return success();
 }
 
-Status destroy_srq(ib_uobject& uobj, rdma_remove_reason why, uverbs_attr_bundle*) {
-  auto& u = static_cast<UeventObject&>(uobj);
-  auto* srq = static_cast<ib_srq*>(u.object);
-  ib_pd* pd = srq->pd;
-  if (why != RDMA_REMOVE_DRIVER_FAILURE) {
-    if (int n = srq->usecnt.load()) return refuse(EBUSY, "destroy_srq: {} QP(s) still use the SRQ", n);
-    UHCA_CHECK(u.device->ops.destroy_srq(*srq));
-    pd->usecnt.fetch_sub(1);
-    u.device->restrack[RDMA_RESTRACK_SRQ].fetch_sub(1);
-  }
-  if (u.async) u.async_events_reported = u.async->remove(&u.async_source);
-  delete srq;
-  return success();
+Status destroy_xrcd(ib_uobject& u, rdma_remove_reason why, uverbs_attr_bundle*) {
+  auto& xu = static_cast<UxrcdObject&>(u);
+  if (why != RDMA_REMOVE_DRIVER_FAILURE)
+    if (int n = xu.refcnt.load()) return refuse(EBUSY, "close_xrcd: {} SRQ(s) and QP(s) were made with this handle", n);
+  return uverbs_dealloc_xrcd(*static_cast<ib_xrcd*>(u.object), why);
 }
 
-Status srq_destroyed(uverbs_attr_bundle& b) {
-  ::ib_uverbs_destroy_srq_resp resp{static_cast<UeventObject&>(*b.uobject).async_events_reported};
-  return uverbs_copy_to(b, UVERBS_ATTR_DESTROY_SRQ_RESP, resp);
-}
-
-UobjectPtr alloc_uevent() {
-  return std::make_shared<UeventObject>();
+UobjectPtr alloc_xrcd() {
+  return std::make_shared<UxrcdObject>();
 }
 
 constexpr uverbs_attr_def kPdDestroy[] = {
@@ -77,19 +64,16 @@ constexpr uverbs_attr_def kMwDestroy[] = {
 constexpr uverbs_method_def kMwMethods[] = {UVERBS_METHOD_DESTROY(UVERBS_METHOD_MW_DESTROY, kMwDestroy)};
 constexpr uverbs_obj_type kMw = UVERBS_TYPE_ALLOC_IDR(destroy_mw);
 
-constexpr uverbs_attr_def kSrqDestroy[] = {
-    UVERBS_ATTR_IDR(UVERBS_ATTR_DESTROY_SRQ_HANDLE, UVERBS_OBJECT_SRQ, UVERBS_ACCESS_DESTROY, UA_MANDATORY),
-    UVERBS_ATTR_PTR_OUT(UVERBS_ATTR_DESTROY_SRQ_RESP, UVERBS_ATTR_TYPE(::ib_uverbs_destroy_srq_resp), UA_MANDATORY),
-};
-constexpr uverbs_method_def kSrqMethods[] = {
-    {UVERBS_METHOD_SRQ_DESTROY, "UVERBS_METHOD_SRQ_DESTROY", kSrqDestroy, 2, srq_destroyed, true, nullptr}};
-constexpr uverbs_obj_type kSrq = {false, destroy_srq, alloc_uevent, ""};
+constexpr uverbs_attr_def kXrcdDestroy[] = {
+    UVERBS_ATTR_IDR(UVERBS_ATTR_DESTROY_XRCD_HANDLE, UVERBS_OBJECT_XRCD, UVERBS_ACCESS_DESTROY, UA_MANDATORY)};
+constexpr uverbs_method_def kXrcdMethods[] = {UVERBS_METHOD_DESTROY(UVERBS_METHOD_XRCD_DESTROY, kXrcdDestroy)};
+constexpr uverbs_obj_type kXrcd = {false, destroy_xrcd, alloc_xrcd, ""};
 
 }  // namespace
 
 constinit const uverbs_object_def uverbs_def_pd = UVERBS_OBJECT_NEEDS(UVERBS_OBJECT_PD, &kPd, kPdMethods, alloc_pd);
 constinit const uverbs_object_def uverbs_def_ah = UVERBS_OBJECT_NEEDS(UVERBS_OBJECT_AH, &kAh, kAhMethods, destroy_ah);
 constinit const uverbs_object_def uverbs_def_mw = UVERBS_OBJECT_NEEDS(UVERBS_OBJECT_MW, &kMw, kMwMethods, dealloc_mw);
-constinit const uverbs_object_def uverbs_def_srq = UVERBS_OBJECT_NEEDS(UVERBS_OBJECT_SRQ, &kSrq, kSrqMethods, destroy_srq);
+constinit const uverbs_object_def uverbs_def_xrcd = UVERBS_OBJECT_NEEDS(UVERBS_OBJECT_XRCD, &kXrcd, kXrcdMethods, dealloc_xrcd);
 
 }  // namespace uhca::kernel

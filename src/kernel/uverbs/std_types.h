@@ -20,6 +20,35 @@ struct UcqObject : UeventObject {
 };
 // MRs and friends keep nothing of their own: their PD's use count is in the verbs object.
 
+// An XRC domain's handle. Linux: ib_uxrcd_object.
+struct UxrcdObject : ib_uobject {
+  std::atomic<int> refcnt{0};  // SRQs and QPs made with it
+};
+// What was made with an XRC domain's handle keeps it from being destroyed.
+class XrcdHold {
+ public:
+  void take(const UobjectPtr& u) {
+    u_ = std::static_pointer_cast<UxrcdObject>(u);
+    u_->refcnt.fetch_add(1);
+  }
+  void drop() {
+    if (u_) u_->refcnt.fetch_sub(1);
+    u_.reset();
+  }
+  ~XrcdHold() { drop(); }
+
+ private:
+  std::shared_ptr<UxrcdObject> u_;
+};
+struct UsrqObject : UeventObject {
+  XrcdHold xrcd;
+};
+struct UqpObject : UeventObject {
+  XrcdHold xrcd;
+};
+// An opener of the domain is gone; the last one ends it (core/xrc, with the table of files of write_xrc.cpp).
+Status uverbs_dealloc_xrcd(ib_xrcd& xrcd, rdma_remove_reason why);
+
 struct CreateCqArgs {
   std::uint64_t user_handle = 0;
   ib_cq_init_attr attr;
@@ -31,11 +60,22 @@ Status uverbs_create_cq(uverbs_attr_bundle& attrs, UcqObject& u, const CreateCqA
 
 struct CreateQpArgs {
   std::uint64_t user_handle = 0;
-  ib_pd* pd = nullptr;
+  ib_pd* pd = nullptr;  // nullptr: XRC_TGT
+  UobjectPtr xrcd;      // XRC_TGT
   ib_qp_init_attr attr;
   std::shared_ptr<EventFile> async;
 };
-Status uverbs_create_qp(uverbs_attr_bundle& attrs, UeventObject& u, CreateQpArgs& args);
+Status uverbs_create_qp(uverbs_attr_bundle& attrs, UqpObject& u, CreateQpArgs& args);
+void uverbs_qp_event(ib_qp*, std::uint32_t ib_event, void* uobject);
+
+struct CreateSrqArgs {
+  std::uint64_t user_handle = 0;
+  ib_pd* pd = nullptr;
+  UobjectPtr xrcd;  // XRC
+  ib_srq_init_attr attr;
+  std::shared_ptr<EventFile> async;
+};
+Status uverbs_create_srq(uverbs_attr_bundle& attrs, UsrqObject& u, CreateSrqArgs& args);
 
 Status uverbs_reg_mr(uverbs_attr_bundle& attrs, ib_uobject& u, ib_pd& pd, std::uint64_t start, std::uint64_t length, std::uint64_t iova,
                      std::uint32_t access);

@@ -55,9 +55,13 @@ Status destroy_ah(uverbs_attr_bundle&);
 Status attach_mcast(uverbs_attr_bundle&);
 Status detach_mcast(uverbs_attr_bundle&);
 Status create_srq(uverbs_attr_bundle&);
+Status create_xsrq(uverbs_attr_bundle&);
 Status modify_srq(uverbs_attr_bundle&);
 Status query_srq(uverbs_attr_bundle&);
 Status destroy_srq(uverbs_attr_bundle&);
+Status open_xrcd(uverbs_attr_bundle&);
+Status close_xrcd(uverbs_attr_bundle&);
+Status open_qp(uverbs_attr_bundle&);
 }  // namespace write_cmd
 
 // The request: longer ones must be zero beyond what is known (EOPNOTSUPP), shorter ones read as zero there. EFAULT.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Write commands of completion channels, CQs and SRQs. Linux: uverbs_cmd.c.
+// Write commands of completion channels and CQs. Linux: uverbs_cmd.c.
 #include <algorithm>
 
 #include "base/log.h"
@@ -102,64 +102,6 @@ Status ex_modify_cq(uverbs_attr_bundle& b) {
   if (cmd.attr_mask > moderate) return refuse(EOPNOTSUPP, "modify_cq: attr_mask {:#x}", cmd.attr_mask);
   UobjRef cq = UHCA_TRY(read_object(b, UVERBS_OBJECT_CQ, cmd.cq_handle));
   return b.device->ops.modify_cq(*cq.obj<ib_cq>(), cmd.attr.cq_count, cmd.attr.cq_period);
-}
-
-Status create_srq(uverbs_attr_bundle& b) {
-  ::ib_uverbs_create_srq cmd;
-  UHCA_CHECK(uverbs_request(b, &cmd, sizeof cmd));
-  NewObject u = UHCA_TRY(NewObject::begin(b, UVERBS_OBJECT_SRQ));
-  UobjRef pd = UHCA_TRY(read_object(b, UVERBS_OBJECT_PD, cmd.pd_handle));
-  ib_srq_attr a{cmd.max_wr, cmd.max_sge, cmd.srq_limit};
-  auto& ev = u.as<UeventObject>();
-  ev.user_handle = cmd.user_handle;
-  ev.async = ufile_of(b).default_async();
-  auto srq = UHCA_TRY(b.device->ops.create_srq(*pd.obj<ib_pd>(), a, &b.driver_udata));
-  srq->device = b.device;
-  srq->pd = pd.obj<ib_pd>();
-  srq->pd->usecnt.fetch_add(1);
-  srq->srq_context = &ev;
-  srq->event_handler = +[](ib_srq*, std::uint32_t ib_event, void* context) {
-    auto* e = static_cast<UeventObject*>(context);
-    if (e->async) e->async->post(&e->async_source, e->user_handle, ib_event);
-  };
-  b.device->restrack[RDMA_RESTRACK_SRQ].fetch_add(1);
-  ::ib_uverbs_create_srq_resp resp{};
-  resp.srq_handle = u->id;
-  resp.max_wr = a.max_wr;
-  resp.max_sge = a.max_sge;
-  resp.srqn = srq->srq_num;
-  u.set(srq.release());
-  UHCA_CHECK(uverbs_response(b, &resp, sizeof resp));
-  return u.commit();
-}
-
-Status modify_srq(uverbs_attr_bundle& b) {
-  ::ib_uverbs_modify_srq cmd;
-  UHCA_CHECK(uverbs_request(b, &cmd, sizeof cmd));
-  UobjRef srq = UHCA_TRY(read_object(b, UVERBS_OBJECT_SRQ, cmd.srq_handle));
-  return b.device->ops.modify_srq(*srq.obj<ib_srq>(), {cmd.max_wr, 0, cmd.srq_limit}, cmd.attr_mask, &b.driver_udata);
-}
-
-Status query_srq(uverbs_attr_bundle& b) {
-  ::ib_uverbs_query_srq cmd;
-  UHCA_CHECK(uverbs_request(b, &cmd, sizeof cmd));
-  UobjRef srq = UHCA_TRY(read_object(b, UVERBS_OBJECT_SRQ, cmd.srq_handle));
-  ib_srq_attr a;
-  UHCA_CHECK(b.device->ops.query_srq(*srq.obj<ib_srq>(), a));
-  ::ib_uverbs_query_srq_resp resp{};
-  resp.max_wr = a.max_wr;
-  resp.max_sge = a.max_sge;
-  resp.srq_limit = a.srq_limit;
-  return uverbs_response(b, &resp, sizeof resp);
-}
-
-Status destroy_srq(uverbs_attr_bundle& b) {
-  ::ib_uverbs_destroy_srq cmd;
-  UHCA_CHECK(uverbs_request(b, &cmd, sizeof cmd));
-  UobjectPtr gone;
-  UHCA_CHECK(perform_destroy(b, UVERBS_OBJECT_SRQ, cmd.srq_handle, &gone));
-  ::ib_uverbs_destroy_srq_resp resp{static_cast<UeventObject&>(*gone).async_events_reported};
-  return uverbs_response(b, &resp, sizeof resp);
 }
 
 }  // namespace uhca::kernel::write_cmd

@@ -15,25 +15,36 @@ constexpr std::uint32_t kStandardBits = (1u << 21) - 1;  // IB_QP_STATE ... IB_Q
 Status create(uverbs_attr_bundle& b, const ::ib_uverbs_ex_create_qp& cmd, ::ib_uverbs_create_qp_resp& resp, NewObject& u) {
   if (cmd.comp_mask & ::IB_UVERBS_CREATE_QP_MASK_IND_TABLE) return refuse(EOPNOTSUPP, "create_qp: {} has no RSS", b.device->name);
   CreateQpArgs a;
-  switch (cmd.qp_type) {
-    case ::IB_UVERBS_QPT_XRC_INI:
-    case ::IB_UVERBS_QPT_XRC_TGT: return refuse(EOPNOTSUPP, "create_qp: {} has no XRC", b.device->name);
-    default: break;
+  UobjRef xrcd, srq, scq, rcq, pd;
+  a.attr.cap = {cmd.max_send_wr, cmd.max_recv_wr, cmd.max_send_sge, cmd.max_recv_sge, cmd.max_inline_data};
+  bool initiator = cmd.qp_type == ::IB_UVERBS_QPT_XRC_INI;
+  if (cmd.qp_type == ::IB_UVERBS_QPT_XRC_TGT) {
+    auto ref = read_object(b, UVERBS_OBJECT_XRCD, cmd.pd_handle);
+    if (!ref.ok()) return refuse(EINVAL, "create_qp: XRC domain {} does not exist", cmd.pd_handle);
+    xrcd = std::move(*ref);
+    a.attr.xrcd = xrcd.obj<ib_xrcd>();
+    if (!a.attr.xrcd) return refuse(EINVAL, "create_qp: the XRC domain is gone");
+    a.xrcd = xrcd.ptr();
+  } else {
+    if (initiator) {
+      a.attr.cap.max_recv_wr = a.attr.cap.max_recv_sge = 0;
+    } else {
+      if (cmd.is_srq) {
+        srq = UHCA_TRY(read_object(b, UVERBS_OBJECT_SRQ, cmd.srq_handle));
+        a.attr.srq = srq.obj<ib_srq>();
+        if (a.attr.srq->srq_type == ib_srq_type::XRC) return refuse(EINVAL, "create_qp: an XRC SRQ belongs to no QP");
+      }
+      if (cmd.recv_cq_handle != cmd.send_cq_handle) {
+        rcq = UHCA_TRY(read_object(b, UVERBS_OBJECT_CQ, cmd.recv_cq_handle));
+        a.attr.recv_cq = rcq.obj<ib_cq>();
+      }
+    }
+    scq = UHCA_TRY(read_object(b, UVERBS_OBJECT_CQ, cmd.send_cq_handle));
+    a.attr.send_cq = scq.obj<ib_cq>();
+    if (!a.attr.recv_cq && !initiator) a.attr.recv_cq = a.attr.send_cq;
+    pd = UHCA_TRY(read_object(b, UVERBS_OBJECT_PD, cmd.pd_handle));
+    a.pd = pd.obj<ib_pd>();
   }
-  UobjRef srq, scq, rcq;
-  if (cmd.is_srq) {
-    srq = UHCA_TRY(read_object(b, UVERBS_OBJECT_SRQ, cmd.srq_handle));
-    a.attr.srq = srq.obj<ib_srq>();
-  }
-  if (cmd.recv_cq_handle != cmd.send_cq_handle) {
-    rcq = UHCA_TRY(read_object(b, UVERBS_OBJECT_CQ, cmd.recv_cq_handle));
-    a.attr.recv_cq = rcq.obj<ib_cq>();
-  }
-  scq = UHCA_TRY(read_object(b, UVERBS_OBJECT_CQ, cmd.send_cq_handle));
-  a.attr.send_cq = scq.obj<ib_cq>();
-  if (!a.attr.recv_cq) a.attr.recv_cq = a.attr.send_cq;
-  UobjRef pd = UHCA_TRY(read_object(b, UVERBS_OBJECT_PD, cmd.pd_handle));
-  a.pd = pd.obj<ib_pd>();
   constexpr std::uint32_t source_qpn_flag = 1 << 10;  // IB_QP_CREATE_SOURCE_QPN
   constexpr std::uint32_t allowed = ::IB_UVERBS_QP_CREATE_BLOCK_MULTICAST_LOOPBACK | ::IB_UVERBS_QP_CREATE_SCATTER_FCS |
                                     ::IB_UVERBS_QP_CREATE_CVLAN_STRIPPING | source_qpn_flag | ::IB_UVERBS_QP_CREATE_PCI_WRITE_END_PADDING;
@@ -43,8 +54,7 @@ Status create(uverbs_attr_bundle& b, const ::ib_uverbs_ex_create_qp& cmd, ::ib_u
   a.attr.sq_sig_all = cmd.sq_sig_all;
   a.attr.create_flags = cmd.create_flags;
   a.attr.source_qpn = cmd.source_qpn;
-  a.attr.cap = {cmd.max_send_wr, cmd.max_recv_wr, cmd.max_send_sge, cmd.max_recv_sge, cmd.max_inline_data};
-  UHCA_CHECK(uverbs_create_qp(b, u.as<UeventObject>(), a));
+  UHCA_CHECK(uverbs_create_qp(b, u.as<UqpObject>(), a));
   resp.qpn = static_cast<ib_qp*>(u->object)->qp_num;
   resp.qp_handle = u->id;
   resp.max_send_wr = a.attr.cap.max_send_wr;
@@ -85,6 +95,20 @@ void to_user(::ib_uverbs_qp_dest& d, const rdma_ah_attr& a) {
   d.src_path_bits = a.src_path_bits;
   d.static_rate = a.static_rate;
   d.port_num = a.port_num;
+}
+
+// The types that programs may create, before any object is looked up. EINVAL.
+Status check_type(std::uint8_t type) {
+  switch (type) {
+    case ::IB_UVERBS_QPT_RC:
+    case ::IB_UVERBS_QPT_UC:
+    case ::IB_UVERBS_QPT_UD:
+    case ::IB_UVERBS_QPT_RAW_PACKET:
+    case ::IB_UVERBS_QPT_XRC_INI:
+    case ::IB_UVERBS_QPT_XRC_TGT:
+    case ::IB_UVERBS_QPT_DRIVER: return success();
+    default: return refuse(EINVAL, "create_qp: QP type {}", type);
+  }
 }
 
 bool port_valid(const ib_device& dev, unsigned port) {
@@ -172,6 +196,7 @@ Status create_qp(uverbs_attr_bundle& b) {
   ex.sq_sig_all = cmd.sq_sig_all;
   ex.qp_type = cmd.qp_type;
   ex.is_srq = cmd.is_srq;
+  UHCA_CHECK(check_type(ex.qp_type));
   NewObject u = UHCA_TRY(NewObject::begin(b, UVERBS_OBJECT_QP));
   ::ib_uverbs_create_qp_resp resp{};
   UHCA_CHECK(create(b, ex, resp, u));
@@ -184,6 +209,7 @@ Status ex_create_qp(uverbs_attr_bundle& b) {
   UHCA_CHECK(uverbs_request(b, &cmd, sizeof cmd));
   if (cmd.comp_mask & ~::IB_UVERBS_CREATE_QP_SUP_COMP_MASK) return refuse(EINVAL, "EX_CREATE_QP: comp_mask {:#x}", cmd.comp_mask);
   if (cmd.reserved) return refuse(EINVAL, "EX_CREATE_QP: reserved field is not zero");
+  UHCA_CHECK(check_type(cmd.qp_type));
   NewObject u = UHCA_TRY(NewObject::begin(b, UVERBS_OBJECT_QP));
   ::ib_uverbs_ex_create_qp_resp resp{};
   UHCA_CHECK(create(b, cmd, resp.base, u));
@@ -198,7 +224,7 @@ Status query_qp(uverbs_attr_bundle& b) {
   UobjRef qp = UHCA_TRY(read_object(b, UVERBS_OBJECT_QP, cmd.qp_handle));
   ib_qp_attr a;
   ib_qp_init_attr init;
-  UHCA_CHECK(b.device->ops.query_qp(*qp.obj<ib_qp>(), a, cmd.attr_mask, init));
+  UHCA_CHECK(ib_query_qp(*qp.obj<ib_qp>(), a, cmd.attr_mask, init));
   ::ib_uverbs_query_qp_resp r{};
   r.qp_state = static_cast<std::uint8_t>(a.qp_state);
   r.cur_qp_state = static_cast<std::uint8_t>(a.cur_qp_state);

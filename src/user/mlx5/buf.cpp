@@ -139,21 +139,22 @@ void free_dbr(Context* ctx, Pd* pd, std::uint32_t* db) {
   if (pd && pd->free) pd->free(&pd->pd, pd->pd_context, db, MLX5DV_RES_TYPE_DBR);
 }
 
-int store_uidx(Context* ctx, Qp* qp) {
+int store_uidx(Context* ctx, Indexed* index) {
   MutexGuard guard(ctx->uidx_mutex);
   for (unsigned t = 0; t < kUidxTable; ++t) {
     if (ctx->uidx_used[t] == kUidxTable) continue;
-    std::atomic<Qp*>* table = ctx->uidx_tables[t].load(std::memory_order_relaxed);
+    std::atomic<Indexed*>* table = ctx->uidx_tables[t].load(std::memory_order_relaxed);
     if (!table) {
-      table = new (std::nothrow) std::atomic<Qp*>[kUidxTable]();
+      table = new (std::nothrow) std::atomic<Indexed*>[kUidxTable]();
       if (!table) return -1;
       ctx->uidx_tables[t].store(table, std::memory_order_release);
     }
     for (unsigned i = 0; i < kUidxTable; ++i) {
       if (table[i].load(std::memory_order_relaxed)) continue;
-      table[i].store(qp, std::memory_order_release);
+      index->uidx = (t << kUidxShift) | i;
+      table[i].store(index, std::memory_order_release);
       ++ctx->uidx_used[t];
-      return static_cast<int>((t << kUidxShift) | i);
+      return static_cast<int>(index->uidx);
     }
   }
   return -1;

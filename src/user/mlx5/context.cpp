@@ -282,6 +282,7 @@ void set_ops(Context* ctx) {
   fill_cq_ops(&ops);
   fill_srq_ops(&ops);
   fill_qp_ops(&ops);
+  fill_xrc_ops(&ops);
   verbs_set_ops(&ctx->vctx, &ops);
 }
 

@@ -210,7 +210,7 @@ ibv_cq_ex* create_cq(ibv_context* context, const ibv_cq_init_attr_ex* attr, cons
 
 void clean_cq_locked(Cq* cq, std::uint32_t uidx, Srq* srq) {
   if (!cq || cq->dv_owned) return;
-  if (cq->cur_qp && cq->cur_qp->uidx == uidx) cq->cur_qp = nullptr;
+  if (cq->cur_index && cq->cur_index->uidx == uidx) cq->cur_index = nullptr;
   // The QP is gone, so nothing of it can come behind what is there now.
   std::uint32_t prod = cq->cons_index;
   while (prod != cq->cons_index + cq->ncqe && cq->sw_owned(prod)) ++prod;

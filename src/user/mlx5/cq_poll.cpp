@@ -29,7 +29,7 @@ void update_ci(Cq* cq) {
   write_dbr(&cq->db[prm::kCqSetCi], cq->cons_index & 0xffffff);
 }
 
-Qp* lookup(Cq* cq, Qp** cache, std::uint32_t uidx) {
+Indexed* lookup(Cq* cq, Indexed** cache, std::uint32_t uidx) {
   if (!*cache || (*cache)->uidx != uidx) *cache = find_uidx(to_ctx(cq->v.cq.context), uidx);
   return *cache;
 }
@@ -72,9 +72,10 @@ void finish_send(Qp* qp, std::uint32_t idx) {
 }
 
 // Accounts for a receive completion, success or error, and finds its wr_id; for a success with data in the CQE, places that.
-int finish_recv(Cq* cq, CqeView cqe, Qp* qp, bool success, Parsed* out) {
-  if (qp->v.qp.srq) {
-    Srq* srq = to_srq(qp->v.qp.srq);
+int finish_recv(Cq* cq, CqeView cqe, const Indexed& index, bool success, Parsed* out) {
+  Qp* qp = index.qp;
+  Srq* srq = index.srq ? index.srq : qp->v.qp.srq ? to_srq(qp->v.qp.srq) : nullptr;
+  if (srq) {
     std::uint32_t idx = cqe.wqe_counter();
     if (idx >= srq->max) return kPollError;
     out->wr_id = srq->wrid[idx];
@@ -92,12 +93,14 @@ int finish_recv(Cq* cq, CqeView cqe, Qp* qp, bool success, Parsed* out) {
   return kOk;
 }
 
-int parse(Cq* cq, CqeView cqe, Qp** cache, Parsed* out) {
-  Qp* qp = lookup(cq, cache, cqe.uidx());
-  if (!qp) {
+int parse(Cq* cq, CqeView cqe, Indexed** cache, Parsed* out) {
+  Indexed* index = lookup(cq, cache, cqe.uidx());
+  bool request = cqe.opcode() == CqeOpcode::REQ || cqe.opcode() == CqeOpcode::REQ_ERR;
+  if (!index || (request && !index->qp)) {
     log::warn("CQ {:#x}: CQE for the unknown user index {:#x} (QP {:#x})", cq->cqn, cqe.uidx(), cqe.qpn());
     return kPollError;
   }
+  Qp* qp = index->qp;
   switch (cqe.opcode()) {
     case CqeOpcode::REQ: {
       std::uint32_t idx = cqe.wqe_counter() & (qp->sq.wqe_cnt - 1);
@@ -114,7 +117,7 @@ int parse(Cq* cq, CqeView cqe, Qp** cache, Parsed* out) {
     case CqeOpcode::RESP_WR_IMM:
     case CqeOpcode::RESP_SEND:
     case CqeOpcode::RESP_SEND_IMM:
-    case CqeOpcode::RESP_SEND_INV: return finish_recv(cq, cqe, qp, true, out);
+    case CqeOpcode::RESP_SEND_INV: return finish_recv(cq, cqe, *index, true, out);
     case CqeOpcode::REQ_ERR: {
       std::uint32_t idx = cqe.wqe_counter() & (qp->sq.wqe_cnt - 1);
       if (!qp->sq.wqe_cnt) return kPollError;
@@ -126,7 +129,7 @@ int parse(Cq* cq, CqeView cqe, Qp** cache, Parsed* out) {
     }
     case CqeOpcode::RESP_ERR:
       out->status = wc_status(cqe.syndrome());
-      if (int err = finish_recv(cq, cqe, qp, false, out)) return err;
+      if (int err = finish_recv(cq, cqe, *index, false, out)) return err;
       break;
     default: log::warn("CQ {:#x}: unexpected CQE opcode {}", cq->cqn, static_cast<unsigned>(cqe.opcode())); return kPollError;
   }
@@ -174,7 +177,7 @@ void fill_wc(CqeView cqe, const Parsed& p, ibv_wc* wc) {
 }
 
 int poll_locked(Cq* cq, int n, ibv_wc* wc) {
-  Qp* cache = nullptr;
+  Indexed* cache = nullptr;
   int got = 0;
   int err = kOk;
   for (; got < n; ++got) {
@@ -204,7 +207,7 @@ bool run_device(Cq* cq) {
 
 int parse_current(Cq* cq) {
   Parsed p;
-  if (int err = parse(cq, cq->cur, &cq->cur_qp, &p)) return err;
+  if (int err = parse(cq, cq->cur, &cq->cur_index, &p)) return err;
   cq->v.cq_ex.wr_id = p.wr_id;
   cq->v.cq_ex.status = p.status;
   cq->cur_umr_opcode = p.umr_opcode;
@@ -215,12 +218,12 @@ int start_poll_common(ibv_cq_ex* q, ibv_poll_cq_attr* attr, bool with_clock) {
   Cq* cq = to_cq(q);
   if (attr->comp_mask) return refuse(EINVAL, "start_poll: comp_mask {:#x}", attr->comp_mask).value;
   cq->lock.lock();
-  cq->cur_qp = nullptr;
+  cq->cur_index = nullptr;
   if (!take_cqe(cq, &cq->cur)) {
     cq->lock.unlock();
     if (!run_device(cq)) return ENOENT;
     cq->lock.lock();
-    cq->cur_qp = nullptr;
+    cq->cur_index = nullptr;
     if (!take_cqe(cq, &cq->cur)) {
       cq->lock.unlock();
       return ENOENT;

@@ -85,6 +85,13 @@ struct Qp;
 struct Srq;
 struct DbrPage;
 
+// What a user index names: a QP, or an XRC SRQ.
+struct Indexed {
+  Qp* qp = nullptr;
+  Srq* srq = nullptr;
+  std::uint32_t uidx = 0;
+};
+
 inline constexpr unsigned kUidxShift = 12;
 inline constexpr unsigned kUidxTable = 1u << kUidxShift;
 
@@ -113,7 +120,7 @@ struct Context {
   pthread_mutex_t dbr_mutex;
   DbrPage* dbr_pages;
   pthread_mutex_t uidx_mutex;
-  std::atomic<std::atomic<Qp*>*> uidx_tables[kUidxTable];
+  std::atomic<std::atomic<Indexed*>*> uidx_tables[kUidxTable];
   std::uint32_t uidx_used[kUidxTable];
   mlx5dv_ctx_allocators extern_alloc;
   uhca_doorbell_hook_t doorbell_hook;
@@ -174,6 +181,7 @@ struct Srq {
   std::uint32_t srqn = 0, wqe_shift = 0, max_gs = 0, max = 0;
   std::uint32_t head = 0, tail = 0;
   std::uint32_t counter = 0;  // WQEs ever posted
+  Indexed index;              // XRC
   std::uint8_t* wqe(std::uint32_t i) const { return buf.bytes() + (std::size_t{i} << wqe_shift); }
 };
 inline Srq* to_srq(ibv_srq* s) {
@@ -194,7 +202,7 @@ struct Cq {
   bool dv_owned = false;
   // The entry that start_poll/next_poll stands on.
   CqeView cur;
-  Qp* cur_qp = nullptr;
+  Indexed* cur_index = nullptr;
   std::uint8_t cur_umr_opcode = 0;
   bool wallclock_from_cqe = false;
   mlx5dv_clock_info clock;
@@ -220,7 +228,7 @@ struct WrBuild {
   std::uint32_t nreq = 0;
   CtrlSeg ctrl;
   std::uint8_t* ctrl_seg = nullptr;
-  std::uint8_t* datagram = nullptr;
+  std::uint8_t* address = nullptr;  // the segment that a setter fills
   WqeCursor cursor;
 };
 
@@ -243,6 +251,7 @@ struct Qp {
   Uar* uar = nullptr;
   std::uint32_t uar_offset = 0;
   std::uint32_t uidx = 0;
+  Indexed index;
   std::uint32_t get_ece = 0, set_ece = 0;
   std::uint8_t* last_ctrl = nullptr;
   WrBuild wr;
@@ -270,10 +279,10 @@ inline bool needs_lock(Context* ctx, ibv_pd* pd) {
 }
 
 // ---- user indices (uidx.cpp): what cqe64.srqn_uidx names
-int store_uidx(Context* ctx, Qp* qp);  // the index, or -1
+int store_uidx(Context* ctx, Indexed* index);  // the index, which is also written into *index; or -1
 void clear_uidx(Context* ctx, std::uint32_t uidx);
-inline Qp* find_uidx(Context* ctx, std::uint32_t uidx) {
-  std::atomic<Qp*>* t = ctx->uidx_tables[(uidx >> kUidxShift) & (kUidxTable - 1)].load(std::memory_order_acquire);
+inline Indexed* find_uidx(Context* ctx, std::uint32_t uidx) {
+  std::atomic<Indexed*>* t = ctx->uidx_tables[(uidx >> kUidxShift) & (kUidxTable - 1)].load(std::memory_order_acquire);
   return t ? t[uidx & (kUidxTable - 1)].load(std::memory_order_acquire) : nullptr;
 }
 
@@ -299,6 +308,13 @@ void clean_cq_locked(Cq* cq, std::uint32_t uidx, Srq* srq);
 // srq.cpp
 void srq_free_wqe(Srq* srq, std::uint32_t index);
 int srq_post_recv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad_wr);
+// xrc.cpp: XRC domains, and their target QPs, which have no queues in the program
+void fill_xrc_ops(verbs_context_ops* ops);
+ibv_qp* create_xrc_target(ibv_context* context, ibv_qp_init_attr_ex* attr);
+int destroy_xrc_target(Qp* qp);
+inline bool is_xrc_target(const Qp* qp) {
+  return qp->v.qp.qp_type == IBV_QPT_XRC_RECV;
+}
 // qp.cpp
 ibv_qp* create_qp(ibv_context* context, ibv_qp_init_attr_ex* attr, const mlx5dv_qp_init_attr* dv);
 // post.cpp

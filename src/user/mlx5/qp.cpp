@@ -51,7 +51,7 @@ int check_create(const ibv_qp_init_attr_ex* attr) {
                                   IBV_QP_INIT_ATTR_MAX_TSO_HEADER | IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH |
                                   IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
   if (attr->comp_mask & ~known) return refuse(EINVAL, "create_qp: comp_mask {:#x}", attr->comp_mask).value;
-  if (attr->qp_type != IBV_QPT_RC && attr->qp_type != IBV_QPT_UC && attr->qp_type != IBV_QPT_UD)
+  if (attr->qp_type != IBV_QPT_RC && attr->qp_type != IBV_QPT_UC && attr->qp_type != IBV_QPT_UD && attr->qp_type != IBV_QPT_XRC_SEND)
     return refuse(EOPNOTSUPP, "create_qp: QP type {} is not supported", static_cast<int>(attr->qp_type)).value;
   if (attr->comp_mask & (IBV_QP_INIT_ATTR_MAX_TSO_HEADER | IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH | IBV_QP_INIT_ATTR_XRCD))
     return refuse(EINVAL, "create_qp: comp_mask {:#x} is not for QP type {}", attr->comp_mask, static_cast<int>(attr->qp_type)).value;
@@ -150,12 +150,20 @@ ibv_qp* create_qp_op(ibv_pd* pd, ibv_qp_init_attr* attr) {
   return qp;
 }
 
+// Of the segment between the control segment and the operation's own.
+std::uint32_t transport_bytes(ibv_qp_type type) {
+  if (type == IBV_QPT_UD) return static_cast<std::uint32_t>(prm::wqe_av::kBytes);
+  if (type == IBV_QPT_XRC_SEND) return static_cast<std::uint32_t>(prm::wqe_xrc_seg::kBytes);
+  return 0;
+}
+
 ibv_qp* create_qp_ex_op(ibv_context* context, ibv_qp_init_attr_ex* attr) {
   return create_qp(context, attr, nullptr);
 }
 
 int destroy_qp(ibv_qp* ibqp) {
   Qp* qp = to_qp(ibqp);
+  if (is_xrc_target(qp)) return destroy_xrc_target(qp);
   Context* ctx = qp->ctx;
   Pd* parent = parent_domain(ibqp->pd);
   if (int err = ibv_cmd_destroy_qp(ibqp)) return err;
@@ -173,6 +181,7 @@ int destroy_qp(ibv_qp* ibqp) {
 int query_qp(ibv_qp* ibqp, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init) {
   Qp* qp = to_qp(ibqp);
   if (int err = ibv_cmd_query_qp(ibqp, attr, mask, init)) return err;
+  if (is_xrc_target(qp)) return 0;
   init->cap.max_send_wr = qp->sq.max_post;
   init->cap.max_send_sge = static_cast<std::uint32_t>(qp->sq.max_gs);
   init->cap.max_inline_data = qp->max_inline;
@@ -196,7 +205,7 @@ int modify_qp(ibv_qp* ibqp, ibv_qp_attr* attr, int mask) {
   } else {
     err = ibv_cmd_modify_qp(ibqp, attr, mask);
   }
-  if (err || !(mask & IBV_QP_STATE)) return err;
+  if (err || !(mask & IBV_QP_STATE) || is_xrc_target(qp)) return err;
   if (attr->qp_state == IBV_QPS_RESET) {
     CqPairLock locks(cq_of(ibqp->send_cq), cq_of(ibqp->recv_cq));
     clean_cqs_locked(qp);
@@ -262,6 +271,7 @@ int query_qp_data_in_order(ibv_qp*, ibv_wr_opcode, std::uint32_t) {
 
 ibv_qp* create_qp(ibv_context* context, ibv_qp_init_attr_ex* attr, const mlx5dv_qp_init_attr* dv) {
   Context* ctx = to_ctx(context);
+  if (attr->qp_type == IBV_QPT_XRC_RECV) return create_xrc_target(context, attr);
   if (int err = check_create(attr)) return fail(Errno{err});
   auto flags = dv_flags(dv);
   if (!flags) return fail(flags.error());
@@ -274,7 +284,7 @@ ibv_qp* create_qp(ibv_context* context, ibv_qp_init_attr_ex* attr, const mlx5dv_
   }
   auto sq = plan_sq(ctx->limits, attr->qp_type, ops, attr->cap);
   if (!sq) return fail(sq.error());
-  auto rq = plan_rq(ctx->limits, attr->cap, attr->srq);
+  auto rq = plan_rq(ctx->limits, attr->cap, attr->srq || attr->qp_type == IBV_QPT_XRC_SEND);
   if (!rq) return fail(rq.error());
   auto overhead = sq_overhead(attr->qp_type, ops);
   if (!overhead) return fail(overhead.error());
@@ -298,14 +308,15 @@ ibv_qp* create_qp(ibv_context* context, ibv_qp_init_attr_ex* attr, const mlx5dv_
   qp->rq.max_gs = static_cast<int>(rq->max_gs);
   qp->max_inline = sq->max_inline;
   qp->sq_overhead = *overhead;
-  qp->transport = attr->qp_type == IBV_QPT_UD ? static_cast<std::uint32_t>(prm::wqe_av::kBytes) : 0;
+  qp->transport = transport_bytes(attr->qp_type);
 
   int err = with_ops ? fill_wr_builders(qp, attr->qp_type, attr->send_ops_flags) : 0;
   if (!err && !alloc_queues(ctx, parent, qp, rq->bytes + sq->bytes)) err = errno;
   int uidx = -1;
   if (!err) {
     qp->ring = SqRing{qp->buf.bytes() + rq->bytes, qp->buf.bytes() + rq->bytes + sq->bytes};
-    uidx = store_uidx(ctx, qp);
+    qp->index.qp = qp;
+    uidx = store_uidx(ctx, &qp->index);
     if (uidx < 0) err = refuse(ENOMEM, "create_qp: no free user index").value;
   }
   if (!err) {

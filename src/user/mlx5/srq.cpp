@@ -14,52 +14,99 @@ std::uint32_t get_next(Srq* srq, std::uint32_t i) {
   return prm::get<prm::wqe_srq_next_seg::next_wqe_index>(srq->wqe(i));
 }
 
-ibv_srq* create_srq(ibv_pd* pd, ibv_srq_init_attr* attr) {
-  Context* ctx = to_ctx(pd->context);
-  auto plan = plan_srq(ctx->limits, attr->attr.max_wr, attr->attr.max_sge);
-  if (!plan) return fail(plan.error());
+// The queue and its bookkeeping, before the kernel knows of it.
+Srq* new_srq(Context* ctx, ibv_pd* pd, const SrqPlan& plan) {
   Srq* srq = make<Srq>();
   if (!srq) return nullptr;
   Pd* parent = parent_domain(pd);
   srq->lock.enable(needs_lock(ctx, pd));
-  srq->wqe_shift = plan->wqe_shift;
-  srq->max_gs = plan->max_gs;
-  srq->max = plan->max;
-  srq->tail = plan->tail;
+  srq->wqe_shift = plan.wqe_shift;
+  srq->max_gs = plan.max_gs;
+  srq->max = plan.max;
+  srq->tail = plan.tail;
   srq->dbr_owner = parent;
   srq->wrid = new (std::nothrow) std::uint64_t[srq->max]();
-  if (!srq->wrid || !alloc_buf(ctx, parent, std::size_t{srq->max} << srq->wqe_shift, MLX5DV_RES_TYPE_SRQ, &srq->buf)) {
-    delete[] srq->wrid;
-    delete srq;
+  if (srq->wrid && alloc_buf(ctx, parent, std::size_t{srq->max} << srq->wqe_shift, MLX5DV_RES_TYPE_SRQ, &srq->buf)) {
+    for (std::uint32_t i = 0; i < srq->max; ++i) set_next(srq, i, i + 1);
+    srq->db = alloc_dbr(ctx, parent);
+    if (srq->db) return srq;
+  } else {
     errno = ENOMEM;
+  }
+  int err = errno;
+  free_buf(ctx, parent, MLX5DV_RES_TYPE_SRQ, &srq->buf);
+  delete[] srq->wrid;
+  delete srq;
+  errno = err;
+  return nullptr;
+}
+
+void free_srq(Context* ctx, Srq* srq) {
+  free_dbr(ctx, srq->dbr_owner, srq->db);
+  free_buf(ctx, srq->dbr_owner, MLX5DV_RES_TYPE_SRQ, &srq->buf);
+  delete[] srq->wrid;
+  delete srq;
+}
+
+mlx5_ib_create_srq request_of(const Srq* srq) {
+  mlx5_ib_create_srq in = {};
+  in.buf_addr = reinterpret_cast<std::uintptr_t>(srq->buf.addr);
+  in.db_addr = reinterpret_cast<std::uintptr_t>(srq->db);
+  return in;
+}
+
+ibv_srq* create_srq(ibv_pd* pd, ibv_srq_init_attr* attr) {
+  Context* ctx = to_ctx(pd->context);
+  auto plan = plan_srq(ctx->limits, attr->attr.max_wr, attr->attr.max_sge);
+  if (!plan) return fail(plan.error());
+  Srq* srq = new_srq(ctx, pd, *plan);
+  if (!srq) return nullptr;
+  mlx5_ib_create_srq in = request_of(srq);
+  mlx5_ib_create_srq_resp out = {};
+  verbs_udata udata{&in, sizeof in, &out, sizeof out};
+  // The kernel is told the whole buffer; the program gets back what it can post.
+  attr->attr.max_sge = srq->max_gs;
+  attr->attr.max_wr = srq->max - 1;
+  if (int err = ibv_cmd_create_srq(pd, &srq->v.srq, attr, &udata)) {
+    free_srq(ctx, srq);
+    errno = err;
     return nullptr;
   }
-  for (std::uint32_t i = 0; i < srq->max; ++i) set_next(srq, i, i + 1);
-  srq->db = alloc_dbr(ctx, parent);
-  int err = srq->db ? 0 : errno;
+  srq->srqn = srq->v.srq_num = out.srqn;
+  attr->attr.max_wr = plan->tail;
+  if (srq->dbr_owner) ++srq->dbr_owner->refs;
+  return &srq->v.srq;
+}
+
+ibv_srq* create_xrc_srq(ibv_context* context, ibv_srq_init_attr_ex* attr) {
+  Context* ctx = to_ctx(context);
+  constexpr std::uint32_t need = IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
+  if ((attr->comp_mask & need) != need) return fail(refuse(EINVAL, "create_srq_ex: an XRC SRQ needs a PD, an XRC domain and a CQ"));
+  auto plan = plan_srq(ctx->limits, attr->attr.max_wr, attr->attr.max_sge);
+  if (!plan) return fail(plan.error());
+  Srq* srq = new_srq(ctx, attr->pd, *plan);
+  if (!srq) return nullptr;
+  srq->index.srq = srq;
+  int uidx = store_uidx(ctx, &srq->index);
+  int err = uidx < 0 ? refuse(ENOMEM, "create_srq_ex: no free user index").value : 0;
   if (!err) {
-    mlx5_ib_create_srq in = {};
+    mlx5_ib_create_srq in = request_of(srq);
     mlx5_ib_create_srq_resp out = {};
-    in.buf_addr = reinterpret_cast<std::uintptr_t>(srq->buf.addr);
-    in.db_addr = reinterpret_cast<std::uintptr_t>(srq->db);
+    in.uidx = srq->index.uidx;
     verbs_udata udata{&in, sizeof in, &out, sizeof out};
-    // The kernel is told the whole buffer; the program gets back what it can post.
     attr->attr.max_sge = srq->max_gs;
     attr->attr.max_wr = srq->max - 1;
-    err = ibv_cmd_create_srq(pd, &srq->v.srq, attr, &udata);
+    err = ibv_cmd_create_srq_ex(context, &srq->v, attr, &udata);
     srq->srqn = out.srqn;
-    srq->v.srq_num = out.srqn;
   }
   if (err) {
-    free_dbr(ctx, parent, srq->db);
-    free_buf(ctx, parent, MLX5DV_RES_TYPE_SRQ, &srq->buf);
-    delete[] srq->wrid;
-    delete srq;
+    if (uidx >= 0) clear_uidx(ctx, srq->index.uidx);
+    free_srq(ctx, srq);
     errno = err;
     return nullptr;
   }
   attr->attr.max_wr = plan->tail;
-  if (parent) ++parent->refs;
+  if (srq->dbr_owner) ++srq->dbr_owner->refs;
   return &srq->v.srq;
 }
 
@@ -80,11 +127,15 @@ int destroy_srq(ibv_srq* ibsrq) {
   Context* ctx = to_ctx(ibsrq->context);
   Pd* parent = srq->dbr_owner;
   if (int err = ibv_cmd_destroy_srq(ibsrq)) return err;
-  free_dbr(ctx, parent, srq->db);
-  free_buf(ctx, parent, MLX5DV_RES_TYPE_SRQ, &srq->buf);
-  delete[] srq->wrid;
+  if (srq->index.srq) {
+    // Completions name an XRC SRQ by its index: none may stay behind that would be taken for a later owner's.
+    Cq* cq = to_cq(srq->v.cq);
+    SpinGuard guard(cq->lock);
+    clean_cq_locked(cq, srq->index.uidx, nullptr);
+    clear_uidx(ctx, srq->index.uidx);
+  }
+  free_srq(ctx, srq);
   if (parent) --parent->refs;
-  delete srq;
   return 0;
 }
 
@@ -95,6 +146,7 @@ ibv_srq* create_srq_ex(ibv_context* context, ibv_srq_init_attr_ex* attr) {
       return fail(refuse(EINVAL, "create_srq_ex: a basic SRQ needs a PD of the same context"));
     return create_srq(attr->pd, reinterpret_cast<ibv_srq_init_attr*>(attr));
   }
+  if (attr->srq_type == IBV_SRQT_XRC) return create_xrc_srq(context, attr);
   return fail(refuse(EOPNOTSUPP, "create_srq_ex: SRQ type {} is not supported", static_cast<int>(attr->srq_type)));
 }
 }  // namespace

@@ -72,8 +72,10 @@ bool begin(ibv_qp_ex* q, ibv_wr_opcode op, std::uint32_t imm, std::uint8_t umr_w
   b.ctrl = w.ctrl;
   b.ctrl_seg = w.ctrl_seg;
   b.cursor = w.cursor;
-  b.datagram = qp->transport ? b.cursor.take(qp->transport) : nullptr;
-  b.setters_left = qp->transport ? 2 : 1;
+  // Memory windows are bound here; nothing of that goes to a peer.
+  bool addressed = qp->transport && op != IBV_WR_BIND_MW && op != IBV_WR_LOCAL_INV;
+  b.address = addressed ? b.cursor.take(qp->transport) : nullptr;
+  b.setters_left = addressed ? 2 : 1;
   b.open = true;
   ++b.nreq;
   return true;
@@ -190,7 +192,14 @@ void wr_set_inline_data(ibv_qp_ex* q, void* addr, std::size_t length) {
 void wr_set_ud_addr(ibv_qp_ex* q, ibv_ah* ah, std::uint32_t remote_qpn, std::uint32_t qkey) {
   Qp* qp = to_qp(q);
   if (!can_set(qp)) return;
-  put_datagram(qp->wr.datagram, to_ah(ah)->av, remote_qpn, qkey);
+  put_datagram(qp->wr.address, to_ah(ah)->av, remote_qpn, qkey);
+  setter_done(qp);
+}
+
+void wr_set_xrc_srqn(ibv_qp_ex* q, std::uint32_t remote_srqn) {
+  Qp* qp = to_qp(q);
+  if (!can_set(qp)) return;
+  put_xrc(qp->wr.address, remote_srqn);
   setter_done(qp);
 }
 
@@ -205,7 +214,8 @@ constexpr std::uint64_t kOpsAtomic = IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_
 
 int fill_wr_builders(Qp* qp, ibv_qp_type type, std::uint64_t ops) {
   ibv_qp_ex& q = qp->v.qp_ex.base;
-  std::uint64_t supported = type == IBV_QPT_RC ? kOpsRc : type == IBV_QPT_UC ? kOpsUc : type == IBV_QPT_UD ? kOpsUd : 0;
+  bool reliable = type == IBV_QPT_RC || type == IBV_QPT_XRC_SEND;
+  std::uint64_t supported = reliable ? kOpsRc : type == IBV_QPT_UC ? kOpsUc : type == IBV_QPT_UD ? kOpsUd : 0;
   if (!supported || (ops & ~supported))
     return refuse(EOPNOTSUPP, "create_qp: send_ops_flags {:#x} for QP type {} (supported {:#x})", ops, static_cast<int>(type), supported)
         .value;
@@ -229,7 +239,8 @@ int fill_wr_builders(Qp* qp, ibv_qp_type type, std::uint64_t ops) {
   q.wr_rdma_write_imm = wr_rdma_write_imm;
   q.wr_bind_mw = wr_bind_mw;
   q.wr_local_inv = wr_local_inv;
-  if (type == IBV_QPT_RC) {
+  if (type == IBV_QPT_XRC_SEND) q.wr_set_xrc_srqn = wr_set_xrc_srqn;
+  if (reliable) {
     q.wr_rdma_read = wr_rdma_read;
     q.wr_atomic_cmp_swp = wr_atomic_cmp_swp;
     q.wr_atomic_fetch_add = wr_atomic_fetch_add;
