@@ -13,6 +13,10 @@ namespace uhca::safecopy {
 void set_handler_ready(bool ready);
 bool handler_ready();
 
+// For processes of our own: takes SIGSEGV and SIGBUS for the copies (any other fault ends the process as usual) and declares the
+// handler ready.
+void install_handler();
+
 // For a signal handler: if `pc` lies in one of the copy loops, returns the address to continue at, else 0. A continuing
 // copy reports the fault to its caller.
 std::uintptr_t fixup(std::uintptr_t pc);

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "tool/launch.h"
+#include "tool/trace_printer.h"
 
 namespace uhca::tool {
 
@@ -18,11 +19,19 @@ int doctor(const std::string& program);
 
 struct TraceOptions {
   LaunchOptions launch;
-  bool json = false;
-  std::string only;    // "ibv_post_send#1"
-  std::string layers;  // comma separated; empty: all
+  TraceFormat format;
   std::string output;  // file; empty: standard error
 };
 int trace(const TraceOptions& options);
+
+struct PciOptions {
+  std::string socket;
+  std::string netdev;
+  bool trace = false;
+  TraceFormat format;
+  std::string output;  // of the trace; empty: standard error
+};
+// Serves an HCA as a vfio-user PCI device until SIGINT or SIGTERM.
+int pci(const PciOptions& options);
 
 }  // namespace uhca::tool

@@ -9,8 +9,9 @@
 int main(int argc, char** argv) {
   using namespace uhca::tool;
 
-  CLI::App app{"uhca: a ConnectX-class RDMA NIC and its whole software stack in user space.\n"
-               "Programs started by it find mlx5_0; no hardware, no kernel module, no root."};
+  CLI::App app{
+      "uhca: a ConnectX-class RDMA NIC and its whole software stack in user space.\n"
+      "Programs started by it find mlx5_0; no hardware, no kernel module, no root."};
   app.require_subcommand(1);
   app.set_version_flag("--version", "uhca " UHCA_VERSION);
 
@@ -39,16 +40,35 @@ int main(int argc, char** argv) {
   TraceOptions tr;
   CLI::App* trc = app.add_subcommand("trace", "Run PROGRAM and show the life of its work requests through every layer");
   add_launch_options(trc, tr.launch);
-  trc->add_flag("--json", tr.json, "One JSON object a line instead of text");
-  trc->add_option("--only", tr.only, "Follow one request, e.g. ibv_post_send#1 (the first call of that name)")->type_name("CALL#N");
-  trc->add_option("--layers", tr.layers, "Show only these layers: api,syscall,cmd,wqe,doorbell,frame,state,cqe,eqe,irq,wake,refuse");
+  trc->add_flag("--json", tr.format.json, "One JSON object a line instead of text");
+  trc->add_option("--only", tr.format.only, "Follow one request, e.g. ibv_post_send#1 (the first call of that name)")->type_name("CALL#N");
+  trc->add_option("--layers", tr.format.layers, "Show only these layers: api,syscall,cmd,wqe,doorbell,frame,state,cqe,eqe,irq,wake,refuse");
   trc->add_option("--pcap", tr.launch.pcap, "Also capture every frame into FILE, for Wireshark")->type_name("FILE");
   trc->add_option("-o,--output", tr.output, "Write the trace to FILE (default: standard error)")->type_name("FILE");
+
+  PciOptions p;
+  p.format.layers = "cmd,pci,refuse";
+  p.format.at_once = true;
+  CLI::App* pci_app =
+      app.add_subcommand("pci",
+                         "Serve the HCA as a PCI device that a virtual machine binds its own mlx5 driver to (vfio-user protocol).\n"
+                         "With QEMU: -object memory-backend-memfd,id=mem,size=1G,share=on -machine q35,memory-backend=mem\n"
+                         "  -device '{\"driver\":\"vfio-user-pci\",\"socket\":{\"type\":\"unix\",\"path\":\"PATH\"}}'\n"
+                         "Clients are served one after another; a disconnect resets the device. Ends with SIGINT or SIGTERM.");
+  pci_app->add_option("--socket", p.socket, "Unix socket to listen at")->required()->type_name("PATH");
+  pci_app->add_option("--netdev", p.netdev,
+                      "Interface whose MAC, addresses and MTU the adapter takes (default: the first that is up, else lo)");
+  pci_app->add_flag("--trace", p.trace, "Print the driver's commands, decoded, and what happens on the bus");
+  pci_app->add_option("--layers", p.format.layers,
+                      "Layers of the trace: pci,cmd,wqe,doorbell,frame,state,cqe,eqe,irq,refuse (default: cmd,pci,refuse)");
+  pci_app->add_flag("--json", p.format.json, "One JSON object a line instead of text");
+  pci_app->add_option("-o,--output", p.output, "Write the trace to FILE (default: standard error)")->type_name("FILE");
 
   CLI11_PARSE(app, argc, argv);
 
   if (run->parsed()) return run_program(launch);
   if (devs->parsed()) return devices(netdev);
   if (doc->parsed()) return doctor(program);
+  if (pci_app->parsed()) return pci(p);
   return trace(tr);
 }

@@ -36,7 +36,7 @@ const std::map<std::string, std::set<std::string>> kMay = {
     {"user/mlx5", {"user/verbs"}},
     {"user/stubs/efa", {}},
     {"user/stubs/hns", {}},
-    {"tool", {}},
+    {"tool", {"device/pci"}},
 };
 
 // Shared folders that a floor must do without: hardware layouts are no business of the user API or the core.

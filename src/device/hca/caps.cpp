@@ -112,6 +112,7 @@ void fill_ethernet(std::uint8_t* c) {
   prm::set<cap::csum_cap>(c, 1);
   prm::set<cap::vlan_cap>(c, 1);
   prm::set<cap::max_lso_cap>(c, 18);
+  prm::set<cap::self_lb_en_modifiable>(c, 1);
   prm::set<cap::wqe_inline_mode>(c, 1);  // what the vport context says
   prm::set<cap::rss_ind_tbl_cap>(c, 8);
 }

@@ -5,25 +5,12 @@
 
 #include "base/log.h"
 #include "device/hca/hca.h"
+#include "device/hca/plug_parts.h"
 #include "device/pci/inproc_endpoint.h"
 #include "wire/net/uplink.h"
 
 namespace uhca::pci {
 namespace {
-
-// Further blocks of QPNs come from the host, like the first.
-class UplinkLease final : public hca::QpnLease {
- public:
-  explicit UplinkLease(wire::Uplink& uplink) : uplink_(uplink) {}
-  std::uint32_t lease_block() override {
-    if (first_) return std::exchange(first_, 0);
-    return uplink_.lease_block();
-  }
-
- private:
-  wire::Uplink& uplink_;
-  std::uint32_t first_ = uplink_.function_id() << 12;
-};
 
 // The engine together with what it refers to.
 class HcaInSlot final : public Engine {
@@ -44,15 +31,9 @@ class HcaInSlot final : public Engine {
   unsigned armed_cqs() override { return hca_.armed_cqs(); }
 
  private:
-  UplinkLease lease_;
+  hca::UplinkLease lease_;
   hca::Hca hca_;
 };
-
-// EUI-64 of a MAC address, host order.
-std::uint64_t eui64(const wire::Mac& mac) {
-  std::uint8_t g[8] = {static_cast<std::uint8_t>(mac[0] ^ 2), mac[1], mac[2], 0xff, 0xfe, mac[3], mac[4], mac[5]};
-  return load_be<std::uint64_t>(g);
-}
 
 }  // namespace
 
@@ -72,7 +53,7 @@ std::unique_ptr<InprocEndpoint> plug_in_hca(const SlotConfig& config) {
   hca::HcaConfig hc;
   hc.mac = netdev->mac;
   hc.netdev_mtu = netdev->mtu;
-  hc.node_guid = eui64(netdev->mac);
+  hc.node_guid = hca::eui64(netdev->mac);
 
   SlotIdentity identity;
   identity.netdev = netdev->name;

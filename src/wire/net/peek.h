@@ -8,6 +8,7 @@
 
 namespace uhca::wire {
 
+inline constexpr std::size_t kEthernetHeader = 14;
 inline constexpr std::size_t kUdpHeader = 8;
 inline constexpr std::size_t kBthSize = 12;
 inline constexpr std::size_t kIcrcSize = 4;

@@ -15,6 +15,7 @@
 
 #include "base/fd.h"
 #include "base/log.h"
+#include "wire/net/function_mac.h"
 #include "wire/net/peek.h"
 
 namespace uhca::wire {
@@ -122,7 +123,17 @@ Send Uplink::loop_back(Frame frame) {
   return Send::kSent;
 }
 
+Send Uplink::to_slot(unsigned slot, Frame frame) {
+  if (switch_->owns(slot)) return loop_back(frame);
+  Send s = switch_->send(slot, frame);
+  if (s == Send::kSent) counters_.tx_switch.add();
+  return s;
+}
+
 Send Uplink::dispatch(Frame frame) {
+  if (frame.size() >= kEthernetHeader && frame.size() <= kMaxFrame) {
+    if (unsigned slot = slot_of(netdev_.mac, reinterpret_cast<const std::uint8_t*>(frame.data()))) return to_slot(slot, frame);
+  }
   Route r;
   if (frame.size() > kMaxFrame || !peek_route(frame, r)) {
     counters_.tx_malformed.add();
@@ -130,10 +141,7 @@ Send Uplink::dispatch(Frame frame) {
   }
   if (is_local(r.dgid)) {
     unsigned slot = r.dest_qp >> kSlotShift;
-    if (slot == 0 || switch_->owns(slot)) return loop_back(frame);
-    Send s = switch_->send(slot, frame);
-    if (s == Send::kSent) counters_.tx_switch.add();
-    return s;
+    return slot == 0 ? loop_back(frame) : to_slot(slot, frame);
   }
   if (r.roce_v1) {
     static_cast<void>(

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The port of a function: sends each frame to where its destination lives, and receives from all of them.
+//   destination MAC of a function (function_mac.h)                   -> that function: a queue in this process, or the host switch
 //   destination IP of this host, QPN in a block of ours (or QP0/QP1) -> a queue in this process
 //   destination IP of this host, another block                       -> host switch (switch.h)
 //   anything else                                                     -> UDP 4791 (udp.h); RoCE v1 frames end here
@@ -53,6 +54,7 @@ class Uplink final : public Port {
   bool is_local(const Gid& gid);
   Send dispatch(Frame frame);
   Send loop_back(Frame frame);
+  Send to_slot(unsigned slot, Frame frame);
   unsigned poll_loopback(FrameSink& sink, unsigned budget);
   Nanos service_locked(Nanos now);
   // For another function of this host, when it came over UDP.
