@@ -10,6 +10,7 @@
 #include "base/trace.h"
 #include "hca/harness.h"
 #include "prm/hca_cap.h"
+#include "prm/other_caps.h"
 
 namespace uhca::hcatest {
 namespace {
@@ -234,6 +235,19 @@ TEST(CmdCaps, LimitsAndTypes) {
   EXPECT_EQ(now(0), 24u);
   bench.init();
   EXPECT_EQ(bench.cmd.exec(set).status(), S::BAD_SYS_STATE);
+}
+
+TEST(CmdCaps, AtomicTakesOnlyTheEndianness) {
+  Bench bench;
+  ASSERT_TRUE(bench.cmd.exec(Request<prm::enable_hca_in>(Op::ENABLE_HCA), 12).ok());
+  constexpr std::uint16_t kSetAtomic = 3 << 1, kCurrentAtomic = 3 << 1 | 1;
+  Request<prm::set_hca_cap_in> set(Op::SET_HCA_CAP, kSetAtomic);  // Linux leaves the rest zero
+  prm::set<prm::atomic_caps::atomic_req_8B_endianness_mode>(set.at<prm::set_hca_cap_in::capability>(), 1);
+  ASSERT_TRUE(bench.cmd.exec(set).ok());
+  Reply q = bench.cmd.exec(Request<prm::query_hca_cap_in>(Op::QUERY_HCA_CAP, kCurrentAtomic), 4112);
+  auto* caps = q.at<prm::query_hca_cap_out::capability>();
+  EXPECT_EQ(prm::get<prm::atomic_caps::atomic_req_8B_endianness_mode>(caps), 1u);
+  EXPECT_EQ(prm::get<prm::atomic_caps::atomic_operations>(caps), 3u);
 }
 
 TEST(CmdFaults, NthCommandFailsAndLeavesNothing) {

@@ -6,6 +6,7 @@
 #include "device/hca/cmd_handlers.h"
 #include "device/hca/data_path.h"
 #include "prm/hca_cap.h"
+#include "prm/other_caps.h"
 
 namespace uhca::hca::cmd {
 namespace {
@@ -125,6 +126,12 @@ Status set_hca_cap(Command& c) {
   if (g == nullptr) return c.refuse(Status::BAD_PARAM, "no capabilities of type {:#x}", type);
   const std::uint8_t* wanted = c.at<prm::set_hca_cap_in::capability>();
   if (const char* field = c.st.caps.exceeds(type, wanted)) return c.refuse(Status::BAD_PARAM, "{} exceeds what the device can do", field);
+  if (type == static_cast<unsigned>(CapType::kAtomic)) {
+    // One setting; Linux leaves all the rest zero (main.c: handle_hca_cap_atomic).
+    using endianness = prm::atomic_caps;
+    prm::set<endianness::atomic_req_8B_endianness_mode>(g->data(), prm::get<endianness::atomic_req_8B_endianness_mode>(wanted));
+    return Status::OK;
+  }
   std::memcpy(g->data(), wanted, g->size());
   return Status::OK;
 }

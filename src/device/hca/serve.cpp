@@ -29,7 +29,7 @@ class OnSwitch final : public ServedHca {
   }
 
  private:
-  vfio_user::Bus bus_;
+  vfio_user::GuestBus bus_;
   std::unique_ptr<wire::Uplink> uplink_;
   hca::UplinkLease lease_;
   hca::Hca hca_;

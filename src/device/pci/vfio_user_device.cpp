@@ -57,7 +57,7 @@ bool in_pba(std::uint64_t offset) {
 
 }  // namespace
 
-Device::Device(const DeviceIdentity& identity, Bus& bus, Engine& engine)
+Device::Device(const DeviceIdentity& identity, GuestBus& bus, Engine& engine)
     : bus_(bus), engine_(engine), config_(config_identity(identity, engine)) {}
 
 Status Device::handle(Message& m, Reply& reply) {
@@ -71,7 +71,7 @@ Status Device::handle(Message& m, Reply& reply) {
   switch (command) {
     case Command::kVersion:
       reply.error = version(m, reply);
-      if (reply.error != 0) return Errno{EPROTO};
+      if (!negotiated_) return Errno{EPROTO};
       break;
     case Command::kDmaMap: reply.error = dma_map(m); break;
     case Command::kDmaUnmap: reply.error = dma_unmap(m, reply); break;

@@ -19,9 +19,9 @@
 namespace uhca::pci::vfio_user {
 
 // The bus that the device model is given: DMA through the client's maps, interrupts through its descriptors.
-class Bus final : public IommuBus {
+class GuestBus final : public IommuBus {
  public:
-  Bus() { set_iommu(&dma); }
+  GuestBus() { set_iommu(&dma); }
   void raise(unsigned vector) override { msix.raise(vector); }
   DmaTable dma;
   Msix msix;
@@ -38,7 +38,7 @@ inline constexpr std::uint32_t kMsixTable = 0x2000, kMsixPba = 0x3000;
 class Device {
  public:
   // Both must outlive it.
-  Device(const DeviceIdentity& identity, Bus& bus, Engine& engine);
+  Device(const DeviceIdentity& identity, GuestBus& bus, Engine& engine);
 
   // A reply to one request: an errno, or a payload.
   struct Reply {
@@ -71,7 +71,7 @@ class Device {
   void bar_write(std::uint64_t offset, std::uint64_t value, unsigned size);
   void reset_function();
 
-  Bus& bus_;
+  GuestBus& bus_;
   Engine& engine_;
   ConfigSpace config_;
   bool negotiated_ = false;
