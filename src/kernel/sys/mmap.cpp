@@ -9,6 +9,7 @@
 #include "base/trace.h"
 #include "kernel/sys/cmdfile.h"
 #include "kernel/sys/instance.h"
+#include "kernel/sys/memory.h"
 #include "kernel/sys/next.h"
 #include "kernel/sys/raw.h"
 #include "kernel/sys/uar_map.h"
@@ -21,22 +22,21 @@ UHCA_NEXT(mmap, void*(void*, size_t, int, int, int, off_t));
 UHCA_NEXT(munmap, int(void*, size_t));
 UHCA_NEXT(mremap, void*(void*, size_t, size_t, int, void*));
 UHCA_NEXT(madvise, int(void*, size_t, int));
+UHCA_NEXT(sbrk, void*(intptr_t));
+UHCA_NEXT(brk, int(void*));
 
 void* fail(int err) {
   errno = err;
   return MAP_FAILED;
 }
 
-// The program is about to take [va, va+n) away.
-void going(void* va, size_t n, const char* how) {
+// The pages go, the mapping stays.
+void discarding(void* va, size_t n) {
   Instance* i = instance();
-  if (!i || n == 0 || inside::active() || !own_process()) return;
+  if (inside::active() || !own_process()) return;
   int saved = errno;
-  {
-    inside::Guard guard;
-    i->device->invalidate_range(reinterpret_cast<kernel::UserPtr>(va), n, how);
-  }
-  uar_map_remove(reinterpret_cast<std::uintptr_t>(va), n);
+  inside::Guard guard;
+  i->device->invalidate_range(reinterpret_cast<kernel::UserPtr>(va), n, "discarded by madvise");
   errno = saved;
 }
 
@@ -52,7 +52,7 @@ void* map_verbs(CmdFile& f, void* addr, size_t length, int prot, int flags, int 
   }();
   long r = -target.code();
   if (target) {
-    if (flags & MAP_FIXED) going(addr, length, "mmap(MAP_FIXED)");
+    if (flags & MAP_FIXED) memory_going(addr, length, "replaced (mmap MAP_FIXED)");
     r = raw::call(SYS_mmap, raw::arg(addr), static_cast<long>(length), prot, flags, target->fd, static_cast<long>(target->offset));
     if (r >= 0 || r < -4095) {
       if (target->uar_index != 0) uar_map_add(static_cast<std::uintptr_t>(r), length, target->offset, target->uar_index, &f);
@@ -75,12 +75,25 @@ void* map(void* addr, size_t length, int prot, int flags, int fd, off_t offset) 
         if (auto f = cmdfile_of(fd)) return map_verbs(*f, addr, length, prot, flags, fd, offset);
       }
     }
-    if (flags & MAP_FIXED) going(addr, length, "mmap(MAP_FIXED)");
+    if (flags & MAP_FIXED) memory_going(addr, length, "replaced (mmap MAP_FIXED)");
   }
   return next_mmap(addr, length, prot, flags, fd, offset);
 }
 
 }  // namespace
+
+void memory_going(void* va, size_t n, const char* how) {
+  Instance* i = instance();
+  if (!i || n == 0 || inside::active() || !own_process()) return;
+  int saved = errno;
+  {
+    inside::Guard guard;
+    i->device->invalidate_range(reinterpret_cast<kernel::UserPtr>(va), n, how);
+  }
+  uar_map_remove(reinterpret_cast<std::uintptr_t>(va), n);
+  errno = saved;
+}
+
 }  // namespace uhca::sys
 
 using namespace uhca;
@@ -93,7 +106,9 @@ UHCA_EXPORT void* mmap64(void* addr, size_t length, int prot, int flags, int fd,
   return map(addr, length, prot, flags, fd, offset);
 }
 UHCA_EXPORT int munmap(void* addr, size_t length) noexcept {
-  if (__builtin_expect(instance() != nullptr, 0)) going(addr, length, "munmap");
+  // Linux refuses a crooked address before it does anything.
+  if (__builtin_expect(instance() != nullptr, 0) && (reinterpret_cast<std::uintptr_t>(addr) & 4095) == 0)
+    memory_going(addr, length, "unmapped (munmap)");
   return next_munmap(addr, length);
 }
 UHCA_EXPORT void* mremap(void* addr, size_t old_length, size_t new_length, int flags, ...) noexcept {
@@ -104,22 +119,31 @@ UHCA_EXPORT void* mremap(void* addr, size_t old_length, size_t new_length, int f
   if (__builtin_expect(instance() != nullptr, 0)) {
     // Growing in place leaves the old pages where they are; moving or shrinking does not.
     if (flags & MREMAP_MAYMOVE)
-      going(addr, old_length, "mremap");
+      memory_going(addr, old_length, "moved or shrunk (mremap)");
     else if (new_length < old_length)
-      going(static_cast<char*>(addr) + new_length, old_length - new_length, "mremap");
-    if (flags & MREMAP_FIXED) going(to, new_length, "mremap(MREMAP_FIXED)");
+      memory_going(static_cast<char*>(addr) + new_length, old_length - new_length, "moved or shrunk (mremap)");
+    if (flags & MREMAP_FIXED) memory_going(to, new_length, "replaced (mremap MREMAP_FIXED)");
   }
   return next_mremap(addr, old_length, new_length, flags, to);
 }
+// The break as the C library's own allocator moves it is not seen here, as its other inner calls are not (docs/support.md).
+UHCA_EXPORT void* sbrk(intptr_t increment) noexcept {
+  if (__builtin_expect(instance() != nullptr, 0) && increment < 0) {
+    auto* now = static_cast<char*>(next_sbrk(intptr_t{0}));
+    memory_going(now + increment, static_cast<size_t>(-increment), "given back (sbrk)");
+  }
+  return next_sbrk(increment);
+}
+UHCA_EXPORT int brk(void* addr) noexcept {
+  if (__builtin_expect(instance() != nullptr, 0)) {
+    auto* now = static_cast<char*>(next_sbrk(intptr_t{0}));
+    if (addr < now) memory_going(addr, static_cast<size_t>(now - static_cast<char*>(addr)), "given back (brk)");
+  }
+  return next_brk(addr);
+}
 UHCA_EXPORT int madvise(void* addr, size_t length, int advice) noexcept {
   if (__builtin_expect(instance() != nullptr, 0)) {
-    Instance* i = instance();
-    if ((advice == MADV_DONTNEED || advice == MADV_REMOVE || advice == MADV_FREE) && !inside::active() && own_process()) {
-      int saved = errno;
-      uhca::inside::Guard guard;
-      i->device->invalidate_range(reinterpret_cast<uhca::kernel::UserPtr>(addr), length, "madvise");
-      errno = saved;
-    }
+    if (advice == MADV_DONTNEED || advice == MADV_REMOVE || advice == MADV_FREE) discarding(addr, length);
   }
   return next_madvise(addr, length, advice);
 }
