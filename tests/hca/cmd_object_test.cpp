@@ -196,7 +196,9 @@ TEST_F(CmdObject, SharedReceiveQueues) {
     prm::set<prm::wq::log_wq_sz>(wq, log_size);
     prm::set<prm::wq::log_wq_stride>(wq, 5);
     prm::set<prm::wq::pd>(wq, bench.pd);
-    prm::set<prm::wq::dbr_addr>(wq, bench.bus.alloc(64));
+    pci::DmaAddr dbr = bench.bus.alloc(64);
+    bench.bus.put_be32(dbr, 8);  // posted; a limit above what is there would fire at once
+    prm::set<prm::wq::dbr_addr>(wq, dbr);
     store_be<std::uint64_t>(r.bytes.data() + 272, bench.bus.alloc(4096));
     return bench.cmd.exec(r);
   };

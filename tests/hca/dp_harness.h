@@ -29,6 +29,15 @@ struct Sge {
   std::uint32_t lkey = 0;
 };
 
+// Where a datagram goes.
+struct Av {
+  std::uint32_t qpn = 0, qkey = 0, flow_label = 0;
+  wire::Gid dgid{};
+  wire::Mac dmac{};
+  unsigned sgid_index = 0, hop_limit = 64, tclass = 0, sl = 0;
+  std::uint16_t udp_sport = 0;
+};
+
 struct Wr {
   prm::WqeOpcode op = prm::WqeOpcode::SEND;
   std::vector<Sge> sges;
@@ -38,6 +47,8 @@ struct Wr {
   std::uint32_t imm = 0;
   std::uint64_t swap_add = 0, compare = 0;
   bool signaled = true, solicited = false, fence = false;
+  Av av;                       // UD
+  std::uint32_t xrc_srqn = 0;  // XRC
 };
 
 struct Wc {
@@ -45,6 +56,8 @@ struct Wc {
   unsigned syndrome = 0, vendor = 0, hw = 0;
   std::uint32_t qpn = 0, uidx = 0, byte_cnt = 0, imm = 0;
   unsigned wqe_opcode = 0, wqe = 0;
+  std::uint32_t flags_rqpn = 0;
+  unsigned vlan = 0, format = 0;
   bool se = false;
   bool ok() const { return opcode <= prm::CqeOpcode::NO_PACKET; }
 };
@@ -68,6 +81,8 @@ class DpTest : public ::testing::Test {
   End a, b;
   PathSpec path_a, path_b;
   unsigned log_scq = 6;
+  QpSpec base;  // of what make_end() creates, besides its queues
+  unsigned cqe_size = 64;
 
   void SetUp() override {
     bench.port.connect(&bench.port);
@@ -83,9 +98,9 @@ class DpTest : public ::testing::Test {
   }
   End make_end(unsigned log_sq = 6, unsigned log_rq = 4, unsigned log_stride = 6) {
     End e;
-    e.scq = bench.create_cq(log_scq);
-    e.rcq = bench.create_cq(6);
-    QpSpec s;
+    e.scq = bench.create_cq(log_scq, cqe_size);
+    e.rcq = bench.create_cq(6, cqe_size);
+    QpSpec s = base;
     s.log_sq = log_sq;
     s.log_rq = log_rq;
     s.log_stride = log_stride;
@@ -131,6 +146,14 @@ class DpTest : public ::testing::Test {
     std::size_t at = 16;
     bool rdma = w.op == WqeOpcode::RDMA_WRITE || w.op == WqeOpcode::RDMA_WRITE_IMM || w.op == WqeOpcode::RDMA_READ;
     bool atomic = w.op == WqeOpcode::ATOMIC_CS || w.op == WqeOpcode::ATOMIC_FA;
+    if (hca::is_datagram(e.qp.spec.type)) {
+      put_av(raw + at, w.av);
+      at += prm::wqe_av::kBytes;
+    }
+    if (e.qp.spec.type == hca::QpType::kXrc) {
+      prm::set<prm::wqe_xrc_seg::xrc_srqn>(raw + at, w.xrc_srqn);
+      at += prm::wqe_xrc_seg::kBytes;
+    }
     if (rdma || atomic) {
       prm::set<prm::wqe_raddr_seg::raddr>(raw + at, w.raddr);
       prm::set<prm::wqe_raddr_seg::rkey>(raw + at, w.rkey);
@@ -161,6 +184,19 @@ class DpTest : public ::testing::Test {
         raw, (w.signaled ? prm::kWqeCtrlCqUpdate : 0) | (w.solicited ? prm::kWqeCtrlSolicited : 0) | (w.fence ? prm::kWqeCtrlFence : 0));
     prm::set<prm::wqe_ctrl_seg::imm>(raw, w.imm);
     return post_raw(e, raw, at, ring);
+  }
+  static void put_av(std::uint8_t* p, const Av& a) {
+    prm::set<prm::wqe_av::qkey>(p, a.qkey);
+    prm::set<prm::wqe_av::ext>(p, 1);
+    prm::set<prm::wqe_av::dqp_dct>(p, a.qpn);
+    prm::set<prm::wqe_av::stat_rate_sl>(p, a.sl << 1);
+    prm::set<prm::wqe_av::rlid>(p, a.udp_sport);
+    prm::set<prm::wqe_av::rmac_47_16>(p, load_be<std::uint32_t>(a.dmac.data()));
+    prm::set<prm::wqe_av::rmac_15_0>(p, load_be<std::uint16_t>(a.dmac.data() + 4));
+    prm::set<prm::wqe_av::tclass>(p, a.tclass);
+    prm::set<prm::wqe_av::hop_limit>(p, a.hop_limit);
+    prm::set<prm::wqe_av::grh_gid_fl>(p, a.sgid_index << 20 | a.flow_label);
+    std::memcpy(prm::at<prm::wqe_av::rgid>(static_cast<void*>(p)), a.dgid.data(), a.dgid.size());
   }
   std::uint16_t post_raw(End& e, const std::uint8_t* raw, std::size_t bytes, bool ring = true) {
     std::uint16_t index = e.sq_pi;
@@ -206,6 +242,9 @@ class DpTest : public ::testing::Test {
     w.qpn = prm::get<prm::cqe64::qpn>(e);
     w.wqe_opcode = prm::get<prm::cqe64::sop>(e);
     w.wqe = prm::get<prm::cqe64::wqe_counter>(e);
+    w.flags_rqpn = prm::get<prm::cqe64::flags_rqpn>(e);
+    w.vlan = prm::get<prm::cqe64::vlan_info>(e);
+    w.format = prm::get<prm::cqe64::format>(e);
     if (w.ok()) {
       w.byte_cnt = prm::get<prm::cqe64::byte_cnt>(e);
       w.imm = prm::get<prm::cqe64::imm_inval_pkey>(e);
@@ -286,10 +325,11 @@ class DpTest : public ::testing::Test {
     };
   }
   // A frame of a scripted peer: as A would send it to B.
+  wire::Service injected = wire::Service::kRC;
   void inject_to_b(wire::Packet p, wire::Op op, std::uint32_t psn, const std::vector<std::byte>& payload) {
     p.net.smac = p.net.dmac = bench.config.mac;
     p.net.sgid = p.net.dgid = Bench::ipv4_gid(10, 0, 0, 1);
-    p.bth.opcode = wire::make_opcode(wire::Service::kRC, op);
+    p.bth.opcode = wire::make_opcode(injected, op);
     p.bth.dest_qp = b.qp.qpn;
     p.bth.psn = psn;
     p.payload = payload;
@@ -311,6 +351,17 @@ class DpTest : public ::testing::Test {
       const std::uint8_t* e = bench.bus.host(bench.async_eq.buf) + (async_ci_ & ((1u << bench.async_eq.log_size) - 1)) * 64;
       if ((e[63] & 1) != ((async_ci_ >> bench.async_eq.log_size) & 1)) break;
       v.push_back(prm::get<prm::eqe::event_type>(e));
+    }
+    return v;
+  }
+  // The numbers in the affiliated events since the last call, by type.
+  std::vector<std::pair<unsigned, std::uint32_t>> affiliated_events() {
+    std::vector<std::pair<unsigned, std::uint32_t>> v;
+    std::uint32_t from = async_ci_;
+    std::vector<unsigned> types = async_events();
+    for (unsigned t : types) {
+      const std::uint8_t* e = bench.bus.host(bench.async_eq.buf) + (from++ & ((1u << bench.async_eq.log_size) - 1)) * 64;
+      v.emplace_back(t, prm::get<prm::qp_events::qpn_rqn_sqn>(prm::at<prm::eqe::event_data>(e)));
     }
     return v;
   }

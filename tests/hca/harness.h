@@ -376,6 +376,8 @@ struct QpSpec {
   bool no_sq = false;
   bool rlky = false;
   unsigned cs_req = 0, cs_res = 0;  // scatter to CQE codes
+  std::uint32_t xrcd = 0, deth_sqpn = 0;
+  bool block_lb_mc = false, fre = false;
 };
 struct QpHandle {
   std::uint32_t qpn = 0;
@@ -402,11 +404,12 @@ struct PathSpec {
 // A device with everything around it. bring_up() does what a driver does up to the first queue.
 class Bench {
  public:
-  explicit Bench(std::uint32_t first_qpn = 0x1000, unsigned blocks = 8, std::uint8_t mac_last = 0x50)
-      : lease(first_qpn, blocks), config(make_config(mac_last)), hca(config, bus, port, clock, lease), cmd(hca, bus) {}
+  explicit Bench(std::uint32_t first_qpn = 0x1000, unsigned blocks = 8, std::uint8_t mac_last = 0x50, unsigned netdev_mtu = 1500)
+      : lease(first_qpn, blocks), config(make_config(mac_last, netdev_mtu)), hca(config, bus, port, clock, lease), cmd(hca, bus) {}
 
-  static hca::HcaConfig make_config(std::uint8_t mac_last) {
+  static hca::HcaConfig make_config(std::uint8_t mac_last, unsigned netdev_mtu = 1500) {
     hca::HcaConfig c;
+    c.netdev_mtu = netdev_mtu;
     c.mac = {0x02, 0x10, 0x20, 0x30, 0x40, mac_last};
     c.node_guid = 0x021020fffe304000 | mac_last;
     c.num_vectors = 4;
@@ -448,7 +451,7 @@ class Bench {
     init();
     uar = alloc_uar();
     cmd_eq = create_eq(8, 0, std::uint64_t{1} << 0x0a);
-    async_eq = create_eq(8, 0, 0x1f02be);
+    async_eq = create_eq(8, 0, 0x301f02be);  // as mlx5_core: every affiliated event, DCT events
     comp_eq = create_eq(8, 1, 0);
     pd = alloc_pd();
     bus.take_raised();
@@ -577,6 +580,10 @@ class Bench {
     prm::set<prm::qpc::rlky>(c, spec.rlky);
     prm::set<prm::qpc::cs_req>(c, spec.cs_req);
     prm::set<prm::qpc::cs_res>(c, spec.cs_res);
+    prm::set<prm::qpc::xrcd>(c, spec.xrcd);
+    prm::set<prm::qpc::deth_sqpn>(c, spec.deth_sqpn);
+    prm::set<prm::qpc::block_lb_mc>(c, spec.block_lb_mc);
+    prm::set<prm::qpc::fre>(c, spec.fre);
     prm::set<prm::qpc::dbr_addr>(c, h.dbr);
     put_pas(r, prm::create_qp_in::pas, h.buf, rq + sq);
     return r;

@@ -80,6 +80,7 @@ Status create_cq(Command& c) {
   cq->eqn = prm::get<prm::cqc::c_eqn_or_apu_element>(cqc);
   cq->dbr = prm::get<prm::cqc::dbr_addr>(cqc);
   cq->overrun_ignore = prm::get<prm::cqc::oi>(cqc);
+  cq->collapsed = prm::get<prm::cqc::cc>(cqc);
   cq->period = prm::get<prm::cqc::cq_period>(cqc);
   cq->max_count = prm::get<prm::cqc::cq_max_count>(cqc);
   cq->arm_sn = 4;

@@ -29,6 +29,11 @@ bool known_type(const HcaConfig& config, unsigned st) {
   return false;
 }
 
+// qpc.cs_res; cs_req has the same code in both of its halves (Linux mlx5/qp.h: MLX5_RES_SCAT_DATA*_CQE, MLX5_REQ_SCAT_DATA*_CQE).
+unsigned scatter_bytes(unsigned code) {
+  return code == 1 ? 32 : code == 2 ? 64 : 0;
+}
+
 const char* state_name(QpState s) {
   switch (s) {
     case QpState::kReset: return "RESET";
@@ -130,8 +135,11 @@ Status create_qp(Command& c) {
   qp->uar = prm::get<prm::qpc::uar_page>(qpc);
   qp->user_index = prm::get<prm::qpc::user_index>(qpc);
   qp->rlky = prm::get<prm::qpc::rlky>(qpc);
-  qp->scatter_to_cqe_req = prm::get<prm::qpc::cs_req>(qpc) != 0;
-  qp->scatter_to_cqe_res = prm::get<prm::qpc::cs_res>(qpc) != 0;
+  qp->fre = prm::get<prm::qpc::fre>(qpc);
+  qp->block_lb_mc = prm::get<prm::qpc::block_lb_mc>(qpc);
+  qp->deth_sqpn = prm::get<prm::qpc::deth_sqpn>(qpc);
+  qp->scatter_to_cqe_req = scatter_bytes(prm::get<prm::qpc::cs_req>(qpc) & 0xf);
+  qp->scatter_to_cqe_res = scatter_bytes(prm::get<prm::qpc::cs_res>(qpc));
   qp->counter_set = static_cast<std::uint8_t>(prm::get<prm::qpc::counter_set_id>(qpc));
   if (!c.st.pds.exists(qp->pd) && !(qp->type == QpType::kRegUmr && qp->pd == 0)) return c.no_such("PD", qp->pd);
   if (qp->counter_set != 0 && c.objects().counter_set(qp->counter_set) == nullptr) return c.no_such("counter set", qp->counter_set);
@@ -141,9 +149,12 @@ Status create_qp(Command& c) {
   }
   if (Status s = take_queues(c, *qp, qpc); s != Status::OK) return s;
   if (!c.st.uars.exists(qp->uar) && (qp->has_sq || qp->uar != 0)) return c.no_such("UAR", qp->uar);
+  if (qp->type == QpType::kQp1 && c.objects().gsi != nullptr)
+    return c.refuse(Status::BAD_RES_STATE, "QP {:#x} is QP1 of this port", c.objects().gsi->qpn);
   auto n = c.st.take_qpn(c.hca.lease());
   if (!n) return c.exhausted("QPN");
   qp->qpn = *n;
+  if (qp->type == QpType::kQp1) c.objects().gsi = qp.get();
   std::memcpy(qp->qpc.data(), qpc, qp->qpc.size());
   hold(c, *qp, true);
   Qp& created = *qp;
@@ -162,6 +173,7 @@ Status destroy_qp(Command& c) {
       return c.refuse(Status::BAD_RES_STATE, "QP {:#x} is attached to a multicast group", n);
   c.hca.data_path().qp_destroyed(*qp);
   hold(c, *qp, false);
+  if (c.objects().gsi == qp) c.objects().gsi = nullptr;
   c.objects().qps.erase(n);
   c.st.freed_qpns.push_back(n);
   return Status::OK;

@@ -41,6 +41,7 @@ Status destroy(Command& c, Srq::Kind kind, const char* what) {
   Srq* srq = find(c, kind);
   if (srq == nullptr) return c.no_such(what, n);
   if (srq->users != 0) return c.in_use(what, n, srq->users);
+  c.hca.data_path().srq_destroyed(*srq);
   c.st.pds.drop(srq->pd);
   c.st.xrcds.drop(srq->xrcd);
   if (srq->cq != nullptr) --srq->cq->users;
@@ -54,6 +55,7 @@ Status arm(Command& c, Srq& srq, std::uint32_t lwm) {
   if (srq.error) return c.refuse(Status::BAD_RES_STATE, "SRQ {:#x} is in error", srq.srqn);
   if (lwm >= 1u << srq.log_size) return c.refuse(Status::BAD_PARAM, "limit {} of {} WQEs", lwm, 1u << srq.log_size);
   srq.lwm = static_cast<std::uint16_t>(lwm);
+  c.hca.data_path().srq_armed(srq);
   return Status::OK;
 }
 
@@ -76,6 +78,7 @@ Status create_srq(Command& c) {
   srq->log_stride = prm::get<prm::srqc::log_rq_stride>(ctx) + 4;
   srq->dbr = prm::get<prm::srqc::dbr_addr>(ctx);
   srq->lwm = static_cast<std::uint16_t>(prm::get<prm::srqc::lwm>(ctx));
+  srq->rlky = prm::get<prm::srqc::rlky>(ctx);
   unsigned log_page = prm::get<prm::srqc::log_page_size>(ctx) + 12;
   if (log_page > 43) return c.refuse(Status::BAD_PARAM, "pages of 2^{} bytes", log_page);
   Status s = take_buffer(c, *srq, prm::create_srq_in::kBytes, log_page, prm::get<prm::srqc::page_offset>(ctx));
@@ -118,6 +121,7 @@ Status create_xrc_srq(Command& c) {
   srq->cyclic = prm::get<prm::xrc_srqc::basic_cyclic_rcv_wqe>(ctx);
   srq->dbr = pci::DmaAddr{prm::get<prm::xrc_srqc::db_record_addr_h>(ctx)} << 32 | prm::get<prm::xrc_srqc::db_record_addr_l>(ctx) << 2;
   srq->lwm = static_cast<std::uint16_t>(prm::get<prm::xrc_srqc::lwm>(ctx));
+  srq->rlky = prm::get<prm::xrc_srqc::rlky>(ctx);
   if (c.get<prm::create_xrc_srq_in::xrc_srq_umem_valid>() || prm::get<prm::xrc_srqc::dbr_umem_valid>(ctx))
     return c.refuse(Status::BAD_PARAM, "umem objects are not offered");
   if (!c.st.xrcds.exists(srq->xrcd)) return c.no_such("XRCD", srq->xrcd);

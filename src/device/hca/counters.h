@@ -21,6 +21,7 @@ struct Counters {
   std::uint64_t rx_malformed = 0;   // every other parse error
   std::uint64_t rx_no_qp = 0;       // no such QP, or one that takes no frames in its state
   std::uint64_t rx_wrong_path = 0;  // addresses, P_Key or service are not the QP's
+  std::uint64_t rx_bad_qkey = 0;    // datagrams with a Q_Key that is not the QP's
   std::uint64_t eq_overruns = 0;
 };
 

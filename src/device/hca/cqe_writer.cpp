@@ -4,6 +4,7 @@
 // behind `ci` that exist when the arm is seen fire it at once; that is what closes the race between the last poll and the arm (case C11).
 #include "device/hca/cqe_writer.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/log.h"
@@ -71,6 +72,20 @@ void fail_cq(Lane& lane, Cq& cq, const char* why) {
   cq_error_event(lane, cq, kCqSyndromeOverrun);
 }
 
+constexpr std::size_t kInlineInCqe = 32;    // the first half of the CQE64
+constexpr std::size_t kInlineInEntry = 64;  // the half of a 128-byte entry before the CQE64
+
+// Data in the CQE (libmlx5: mlx5_copy_to_recv_wqe of `cqe` or `cqe - 1`). `at`: bus address of the CQE64, `e` its bytes.
+bool place_inline(Lane& lane, const Cq& cq, pci::DmaAddr at, std::span<const std::byte> data, std::uint8_t* e) {
+  if (cq.cqe_size == 128) {
+    prm::set<prm::cqe64::format>(e, prm::kCqeInlineScatter64 >> 2);
+    return lane.bus.dma_write(at - kInlineInEntry, data.data(), data.size());
+  }
+  prm::set<prm::cqe64::format>(e, prm::kCqeInlineScatter32 >> 2);
+  std::memcpy(e, data.data(), data.size());
+  return true;
+}
+
 void trace_cqe(const Cq& cq, const Qp& qp, const Cqe& c) {
   trace::Event e("cqe", c.opcode == prm::CqeOpcode::REQ || c.opcode == prm::CqeOpcode::REQ_ERR ? "SEND_QUEUE" : "RECV_QUEUE");
   e.num("cqn", cq.cqn).hex("qpn", qp.qpn).num("wqe", c.wqe_counter).num("index", cq.pi).num("opcode", static_cast<int>(c.opcode));
@@ -82,6 +97,10 @@ void trace_cqe(const Cq& cq, const Qp& qp, const Cqe& c) {
 }
 
 }  // namespace
+
+std::size_t inline_scatter_limit(const Cq& cq, unsigned wanted) {
+  return std::min<std::size_t>(wanted, cq.cqe_size == 128 ? kInlineInEntry : kInlineInCqe);
+}
 
 void disarm(Lane& lane, Cq& cq) {
   set_arm(lane, cq, Cq::Arm::kNone);
@@ -98,12 +117,12 @@ void look_at_cq_record(Lane& lane, Cq& cq, bool doorbell) {
 void write_cqe(Lane& lane, Cq* cq, const Qp& qp, const Cqe& c) {
   if (cq == nullptr || cq->error) return;
   std::uint32_t size = 1u << cq->log_size;
-  if (!has_room(lane, *cq) && !cq->overrun_ignore) {
+  if (!cq->collapsed && !has_room(lane, *cq) && !cq->overrun_ignore) {
     fail_cq(lane, *cq, "overrun");
     return;
   }
   std::uint8_t e[prm::cqe64::kBytes] = {};
-  prm::set<prm::cqe64::srqn_uidx>(e, qp.user_index);
+  prm::set<prm::cqe64::srqn_uidx>(e, c.user_index == Cqe::kOfQp ? qp.user_index : c.user_index);
   prm::set<prm::cqe64::sop_drop_qpn>(e, std::uint32_t{c.wqe_opcode} << 24 | qp.qpn);
   prm::set<prm::cqe64::wqe_counter>(e, c.wqe_counter);
   if (c.error) {
@@ -115,17 +134,27 @@ void write_cqe(Lane& lane, Cq* cq, const Qp& qp, const Cqe& c) {
     prm::set<prm::cqe64::imm_inval_pkey>(e, c.imm);
     prm::set<prm::cqe64::timestamp>(e, lane.now);
     prm::set<prm::cqe64::se>(e, c.solicited);
+    prm::set<prm::cqe64::flags_rqpn>(e, c.flags_rqpn);
+    if (c.vlan != 0xffff) {
+      prm::set<prm::cqe64::vlan_info>(e, c.vlan);
+      prm::set<prm::cqe64::l4_hdr_type_etc>(e, 1);  // CQE_VLAN_PRESENT
+    }
   }
   prm::set<prm::cqe64::opcode>(e, static_cast<unsigned>(c.opcode));
   prm::set<prm::cqe64::owner>(e, cq->pi >> cq->log_size & 1);
 
   // Of a 128-byte entry the second half is the CQE64.
-  std::uint64_t off = std::uint64_t{cq->pi & (size - 1)} * cq->cqe_size + (cq->cqe_size - sizeof e);
+  std::uint32_t slot = cq->collapsed ? 0 : cq->pi & (size - 1);
+  std::uint64_t off = std::uint64_t{slot} * cq->cqe_size + (cq->cqe_size - sizeof e);
   if ((off + cq->buf.page_offset) >> cq->buf.log_page >= cq->buf.pages.size()) {
     fail_cq(lane, *cq, "its buffer is smaller than its size");
     return;
   }
   pci::DmaAddr at = cq->buf.at(off);
+  if (!c.data.empty() && !place_inline(lane, *cq, at, c.data, e)) {
+    fail_cq(lane, *cq, lane.bus.last_fault());
+    return;
+  }
   std::uint32_t last;
   std::memcpy(&last, e + sizeof e - sizeof last, sizeof last);
   if (!lane.bus.dma_write(at, e, sizeof e - sizeof last) || !lane.bus.dma_store32(at + sizeof e - sizeof last, last)) {

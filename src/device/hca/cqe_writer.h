@@ -2,7 +2,9 @@
 // Completion queue entries, overrun, and the arm rule of mlx5's CQs.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "device/hca/lane.h"
 #include "prm/cqe.h"
@@ -16,8 +18,17 @@ struct Cqe {
   std::uint32_t byte_cnt = 0;
   std::uint32_t imm = 0;  // immediate data or invalidated rkey, host order
   bool solicited = false;
-  WcError error;  // with REQ_ERR, RESP_ERR
+  WcError error;                     // with REQ_ERR, RESP_ERR
+  std::uint32_t user_index = kOfQp;  // srqn_uidx
+  std::uint32_t flags_rqpn = 0;      // datagrams: source QPN, kind of network header
+  std::uint16_t vlan = 0xffff;       // datagrams: TCI; 0xffff: untagged
+  std::span<const std::byte> data;   // goes into the CQE itself: at most inline_scatter_limit() bytes
+
+  static constexpr std::uint32_t kOfQp = ~0u;
 };
+
+// How many bytes a CQE of this CQ may carry, given what the QP asks for (qpc.cs_req, cs_res as bytes).
+std::size_t inline_scatter_limit(const Cq& cq, unsigned wanted);
 
 // Writes one entry for this QP into `cq` (body first, ownership last) and fires its event when it is armed. In a CQ that is full the entry
 // is refused: CQ_ERROR event, and every QP that completes here goes to the error state at the next settle(); with overrun_ignore the oldest

@@ -8,6 +8,7 @@
 #include "device/hca/hca.h"
 #include "device/hca/lane.h"
 #include "device/hca/qp_states.h"
+#include "device/hca/srq.h"
 
 namespace uhca::hca {
 
@@ -39,6 +40,12 @@ void DataPath::cq_destroyed(Cq& cq) {
   disarm(impl_->lane, cq);
 }
 void DataPath::mkey_destroyed(Mkey&) {}  // keys are looked up for every packet: nothing here refers to one
+void DataPath::srq_armed(Srq& srq) {
+  hca::srq_armed(impl_->enter(), srq);
+}
+void DataPath::srq_destroyed(Srq& srq) {
+  hca::srq_destroyed(impl_->enter(), srq);
+}
 void DataPath::fill_qpc(const Qp& qp, void* qpc) {
   if (qp.transport != nullptr) hca::fill_qpc(qp, qpc);
 }

@@ -29,6 +29,9 @@ class DataPath {
   void qp_destroyed(Qp& qp);
   void cq_destroyed(Cq& cq);
   void mkey_destroyed(Mkey& mkey);
+  // The limit was set; before the object is erased.
+  void srq_armed(Srq& srq);
+  void srq_destroyed(Srq& srq);
   // For QUERY_QP: writes the live values (PSNs, counters, state) into the context.
   void fill_qpc(const Qp& qp, void* qpc);
 

@@ -32,7 +32,8 @@ void uar_store(Lane& lane, std::uint64_t offset, std::uint32_t uar, std::uint64_
 void look_at_send_queue(Lane& lane, Qp& qp) {
   QpTransport& t = *qp.transport;
   switch (qp.state) {
-    case QpState::kErr: flush_posts(lane, qp); break;
+    case QpState::kErr:
+    case QpState::kSqErr: flush_posts(lane, qp); break;
     case QpState::kRts:
     case QpState::kSqDrain:
       if (!refresh_send_posted(lane, qp)) break;

@@ -65,6 +65,12 @@ void qp_event(Lane& lane, EventType type, const Qp& qp) {
   async_event(lane, static_cast<std::uint8_t>(type), 0, d, sizeof d);
 }
 
+void srq_event(Lane& lane, EventType type, const Srq& srq) {
+  std::uint8_t d[prm::qp_events::kBytes] = {};
+  prm::set<prm::qp_events::qpn_rqn_sqn>(d, srq.srqn);
+  async_event(lane, static_cast<std::uint8_t>(type), 0, d, sizeof d);
+}
+
 void cq_error_event(Lane& lane, const Cq& cq, std::uint8_t syndrome) {
   std::uint8_t d[prm::cq_error::kBytes] = {};
   prm::set<prm::cq_error::cqn>(d, cq.cqn);

@@ -17,7 +17,9 @@ enum class EventType : std::uint8_t {
   kWqCatastrophic = 0x05,
   kWqInvalidRequest = 0x10,
   kWqAccess = 0x11,
+  kSrqCatastrophic = 0x12,
   kLastWqe = 0x13,
+  kSrqLimit = 0x14,
 };
 
 // Writes one EQE; raises the EQ's vector when it is armed (and disarms it). A full EQ loses the event: logged and counted.
@@ -28,6 +30,7 @@ void async_event(Lane& lane, std::uint8_t type, std::uint8_t sub_type, const voi
 void eq_doorbell(Lane& lane, Eq& eq, std::uint32_t ci, bool arm);
 
 void qp_event(Lane& lane, EventType type, const Qp& qp);
+void srq_event(Lane& lane, EventType type, const Srq& srq);
 void cq_error_event(Lane& lane, const Cq& cq, std::uint8_t syndrome);
 void completion_event(Lane& lane, const Cq& cq);
 

@@ -152,6 +152,7 @@ std::size_t Hca::live_objects() {
 }
 
 void Hca::clear_objects() {
+  objects_.gsi = nullptr;
   objects_.qps.clear();
   objects_.steering.clear();
   objects_.tirs.clear();

@@ -8,8 +8,10 @@
 #include "device/hca/hca.h"
 #include "device/hca/qp_error.h"
 #include "device/hca/rc_completer.h"
+#include "device/hca/rc_packet.h"
 #include "device/hca/rc_requester.h"
 #include "device/hca/rc_responder.h"
+#include "device/hca/ud.h"
 
 namespace uhca::hca {
 namespace {
@@ -34,13 +36,9 @@ const char* state_name(QpState s) {
   return "?";
 }
 
-bool takes_frames(QpState s) {
-  return s == QpState::kRtr || s == QpState::kRts || s == QpState::kSqDrain || s == QpState::kSqDrained || s == QpState::kSqErr;
-}
-
 // Whether the frame comes from the QP's peer and is for it; nullptr: yes.
 const char* wrong_path(const Qp& qp, const wire::Packet& p) {
-  if (wire::service_of(p.bth.opcode) != wire::Service::kRC || qp.type != QpType::kRc) return "service of the opcode is not the QP's";
+  if (wire::service_of(p.bth.opcode) != service_of(qp.type)) return "service: the QP's is another one";
   if ((p.bth.pkey & 0x7fff) != 0x7fff) return "P_Key";
   if (p.net.roce_v1 != qp.path.roce_v1)
     return p.net.roce_v1 ? "RoCE version: the QP's source GID is RoCE v2" : "RoCE version: the QP's source GID is RoCE v1";
@@ -73,7 +71,11 @@ void Lane::receive(wire::Frame frame) {
     return;
   }
   if (trace::on()) trace_rx(p);
-  Qp* qp = objects.qp(p.bth.dest_qp);
+  if (p.bth.dest_qp == kMulticastQpn) {
+    receive_multicast(*this, p, 0);
+    return;
+  }
+  Qp* qp = p.bth.dest_qp == kGsiQpn ? objects.gsi : objects.qp(p.bth.dest_qp);
   if (qp == nullptr || qp->transport == nullptr) {
     ++counters.rx_no_qp;
     static_cast<void>(
@@ -86,13 +88,15 @@ void Lane::receive(wire::Frame frame) {
                              p.bth.psn, qp->qpn, state_name(qp->state)));
     return;
   }
-  if (const char* why = wrong_path(*qp, p)) {
+  if (const char* why = is_datagram(qp->type) ? wrong_datagram(*this, *qp, p) : wrong_path(*qp, p)) {
     ++counters.rx_wrong_path;
     static_cast<void>(refuse(EADDRNOTAVAIL, "frame {} with PSN {} for QPN {:#x} dropped: wrong {}", wire::info(p.bth.opcode).name,
                              p.bth.psn, qp->qpn, why));
     return;
   }
-  if (wire::has(wire::info(p.bth.opcode).props, wire::Prop::kRequest)) {
+  if (is_datagram(qp->type)) {
+    receive_datagram(*this, *qp, p);
+  } else if (wire::has(wire::info(p.bth.opcode).props, wire::Prop::kRequest)) {
     respond(*this, *qp, p);
   } else {
     complete_response(*this, *qp, p);
@@ -100,7 +104,7 @@ void Lane::receive(wire::Frame frame) {
 }
 
 bool Lane::drive(bool thorough) {
-  bool did = false;
+  bool did = deliver_loopback(*this);
   for (unsigned round = 0; round < kRoundsPerDrive; ++round) {
     unsigned n = port.poll(*this, kPollBudget, thorough && round == 0);
     settle();
@@ -136,6 +140,7 @@ bool Lane::drive(bool thorough) {
 Nanos Lane::next_deadline() const {
   Nanos t = timers.earliest();
   if (!error_qps.empty()) t = std::min(t, error_check);
+  if (!multicast_loopback.empty()) t = std::min(t, clock.now());
   if (work_head != nullptr) t = std::min(t, clock.now() + kBusyRetry);
   return t;
 }
@@ -180,16 +185,19 @@ void Lane::settle() {
   }
 }
 
-void Lane::forget(Qp& qp) {
+void Lane::leave_error_list(Qp& qp) {
   QpTransport& t = *qp.transport;
+  if (!t.in_error_list) return;
+  error_qps.erase(std::find(error_qps.begin(), error_qps.end(), &qp));
+  t.in_error_list = false;
+  error_next = 0;
+  if (error_qps.empty()) error_check = kNever;
+}
+
+void Lane::forget(Qp& qp) {
   unschedule(qp);
   timers.forget(qp);
-  if (t.in_error_list) {
-    error_qps.erase(std::find(error_qps.begin(), error_qps.end(), &qp));
-    t.in_error_list = false;
-    error_next = 0;
-    if (error_qps.empty()) error_check = kNever;
-  }
+  leave_error_list(qp);
   if (tx_wqe.qpn == qp.qpn) tx_wqe.valid = false;
   if (rx_wqe.qpn == qp.qpn) rx_wqe.valid = false;
 }

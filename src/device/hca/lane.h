@@ -10,6 +10,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "base/clock.h"
 #include "device/hca/counters.h"
@@ -21,6 +22,11 @@
 namespace uhca::hca {
 
 class Hca;
+
+struct LoopbackCopy {
+  std::vector<std::byte> frame;
+  std::uint32_t except_qpn = 0;  // sender that does not want its own; 0: none
+};
 
 struct Lane final : wire::FrameSink {
   explicit Lane(Hca& h);
@@ -48,6 +54,9 @@ struct Lane final : wire::FrameSink {
   Nanos error_check = kNever;  // next look, with growing distance
   Nanos error_interval = 0;
 
+  // Copies of multicasts for QPs of this device, in the order sent (ud.h).
+  std::vector<LoopbackCopy> multicast_loopback;
+
   SendWqe tx_wqe;  // of the message that is being sent
   SendWqe rx_wqe;  // of the READ or atomic whose response arrives
   std::array<std::byte, wire::kMaxFrame> tx_frame;
@@ -65,6 +74,8 @@ struct Lane final : wire::FrameSink {
   bool run_work();
   // Errors that came up while something else was going on (CQ overruns).
   void settle();
+  // No longer looked at for posts that are to be flushed.
+  void leave_error_list(Qp& qp);
   // Forgets the QP: lists, timer, decoded WQEs.
   void forget(Qp& qp);
   void stamp() { now = clock.now(); }

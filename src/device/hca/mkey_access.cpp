@@ -39,14 +39,14 @@ const char* key_fault_name(KeyFault f) {
   return kFaultNames[static_cast<std::size_t>(f)];
 }
 
-KeyView check_key(const Objects& objects, const Qp& qp, std::uint32_t key, std::uint64_t va, std::uint64_t len, KeyAccess need) {
-  if (key == kReservedLkey && qp.rlky && (need == KeyAccess::kLocalRead || need == KeyAccess::kLocalWrite)) return {};
+KeyView check_key(const Objects& objects, const KeyUser& user, std::uint32_t key, std::uint64_t va, std::uint64_t len, KeyAccess need) {
+  if (key == kReservedLkey && user.rlky && (need == KeyAccess::kLocalRead || need == KeyAccess::kLocalWrite)) return {};
   const Mkey* m = objects.mkey(key);
   if (m == nullptr) return {nullptr, KeyFault::kNoKey};
   if (m->key != key) return {m, KeyFault::kVariant};
   if (m->free) return {m, KeyFault::kFree};
-  if (m->pd != qp.pd) return {m, KeyFault::kPd};
-  if (m->qpn != 0xffffff && m->qpn != qp.qpn) return {m, KeyFault::kQp};
+  if (m->pd != user.pd) return {m, KeyFault::kPd};
+  if (m->qpn != 0xffffff && m->qpn != user.qpn) return {m, KeyFault::kQp};
   if (!allows(*m, need)) return {m, KeyFault::kAccess};
   if (!in_range(*m, va, len)) return {m, KeyFault::kRange};
   if (m->mode != MkeyMode::kPa && m->mode != MkeyMode::kMtt) return {m, KeyFault::kMode};
@@ -107,22 +107,22 @@ bool write_memory(pci::Bus& bus, const KeyView& view, std::uint64_t va, const vo
   return n == tail && bus.dma_write_last_byte_last(at, in, tail);
 }
 
-void report_key_fault(pci::Bus& bus, const Qp& qp, const char* what, std::uint32_t key, std::uint64_t va, std::uint64_t len, KeyAccess need,
-                      const KeyView& view) {
+void report_key_fault(pci::Bus& bus, const KeyUser& user, const char* what, std::uint32_t key, std::uint64_t va, std::uint64_t len,
+                      KeyAccess need, const KeyView& view) {
   const Mkey* m = view.mkey;
   const char* wants = kAccessNames[static_cast<std::size_t>(need)];
   if (m == nullptr || view.fault == KeyFault::kNoKey) {
-    static_cast<void>(refuse(EACCES, "QP {:#x}: {}: {} of mkey {:#x} (PD {}), bytes [{:#x}, +{:#x}): {}{}", qp.qpn, what, wants, key, qp.pd,
-                             va, len, key_fault_name(view.fault), view.fault == KeyFault::kUnmapped ? bus.last_fault() : ""));
+    static_cast<void>(refuse(EACCES, "QP {:#x}: {}: {} of mkey {:#x} (PD {}), bytes [{:#x}, +{:#x}): {}{}", user.qpn, what, wants, key,
+                             user.pd, va, len, key_fault_name(view.fault), view.fault == KeyFault::kUnmapped ? bus.last_fault() : ""));
     return;
   }
   static_cast<void>(refuse(EACCES,
                            "QP {:#x}: {}: {} of mkey {:#x}, bytes [{:#x}, +{:#x}): {}{}{}; the key {:#x} covers [{:#x}, +{:#x}) of PD {} "
                            "with rights{}{}{}{}{}, the QP "
                            "has PD {}",
-                           qp.qpn, what, wants, key, va, len, key_fault_name(view.fault), view.fault == KeyFault::kUnmapped ? ": " : "",
+                           user.qpn, what, wants, key, va, len, key_fault_name(view.fault), view.fault == KeyFault::kUnmapped ? ": " : "",
                            view.fault == KeyFault::kUnmapped ? bus.last_fault() : "", m->key, m->start, m->len, m->pd, m->lr ? " lr" : "",
-                           m->lw ? " lw" : "", m->rr ? " rr" : "", m->rw ? " rw" : "", m->atomic ? " a" : "", qp.pd));
+                           m->lw ? " lw" : "", m->rr ? " rr" : "", m->rw ? " rw" : "", m->atomic ? " a" : "", user.pd));
 }
 
 }  // namespace uhca::hca

@@ -25,6 +25,15 @@ enum class KeyFault : std::uint8_t {
 };
 const char* key_fault_name(KeyFault f);
 
+// On whose behalf a key is used: a QP, or a shared receive queue (its own protection domain) towards a QP.
+struct KeyUser {
+  std::uint32_t pd = 0;
+  std::uint32_t qpn = 0;
+  bool rlky = false;  // the reserved lkey is allowed
+  KeyUser(const Qp& qp) : pd(qp.pd), qpn(qp.qpn), rlky(qp.rlky) {}
+  KeyUser(std::uint32_t pd_, std::uint32_t qpn_, bool rlky_) : pd(pd_), qpn(qpn_), rlky(rlky_) {}
+};
+
 // The outcome of a check; on success it can be used for copies inside the range that was checked, during this call only.
 struct KeyView {
   const Mkey* mkey = nullptr;  // nullptr with kNone: the reserved lkey (bus addresses)
@@ -32,9 +41,9 @@ struct KeyView {
   bool ok() const { return fault == KeyFault::kNone; }
 };
 
-// Checks [va, va + len) of `key` for a work request or a request packet of this QP. `len` is in bytes, sums in 64 bits, the range
+// Checks [va, va + len) of `key` for a work request or a request packet of this user. `len` is in bytes, sums in 64 bits, the range
 // is compared by subtraction (va + len may wrap).
-KeyView check_key(const Objects& objects, const Qp& qp, std::uint32_t key, std::uint64_t va, std::uint64_t len, KeyAccess need);
+KeyView check_key(const Objects& objects, const KeyUser& user, std::uint32_t key, std::uint64_t va, std::uint64_t len, KeyAccess need);
 
 // Bus address of `va` and how many bytes from there lie in one piece (at most `len`). 0 bytes: not translated.
 pci::DmaAddr translate(const KeyView& view, std::uint64_t va, std::size_t len, std::size_t* piece);
@@ -45,7 +54,7 @@ bool read_memory(pci::Bus& bus, const KeyView& view, std::uint64_t va, void* dst
 bool write_memory(pci::Bus& bus, const KeyView& view, std::uint64_t va, const void* src, std::size_t len, bool last_byte_last);
 
 // The reason for people: key, PD, byte range, what was wrong (cases A7, A8, A14).
-void report_key_fault(pci::Bus& bus, const Qp& qp, const char* what, std::uint32_t key, std::uint64_t va, std::uint64_t len, KeyAccess need,
-                      const KeyView& view);
+void report_key_fault(pci::Bus& bus, const KeyUser& user, const char* what, std::uint32_t key, std::uint64_t va, std::uint64_t len,
+                      KeyAccess need, const KeyView& view);
 
 }  // namespace uhca::hca

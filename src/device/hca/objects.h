@@ -84,9 +84,10 @@ struct Cq {
   std::uint32_t uar = 0;
   std::uint32_t eqn = 0;
   bool overrun_ignore = false;
-  bool error = false;    // overrun happened: no more CQEs are written
-  std::uint32_t pi = 0;  // CQEs written since creation
-  std::uint32_t ci = 0;  // consumer index last read from the doorbell record, 24 bits
+  bool collapsed = false;  // cqc.cc: every CQE goes to entry 0
+  bool error = false;      // overrun happened: no more CQEs are written
+  std::uint32_t pi = 0;    // CQEs written since creation
+  std::uint32_t ci = 0;    // consumer index last read from the doorbell record, 24 bits
   enum class Arm : std::uint8_t { kNone, kAny, kSolicited } arm = Arm::kNone;
   std::uint32_t arm_sn = 0;  // sequence number of the last arm that was acted on (2 bits), 4: none yet
   std::uint32_t arm_ci = 0;
@@ -99,6 +100,10 @@ struct Cq {
 };
 
 enum class QpState : std::uint8_t { kReset = 0, kInit = 1, kRtr = 2, kRts = 3, kSqErr = 4, kErr = 6, kSqDrain = 7, kSqDrained = 8 };
+
+constexpr bool takes_frames(QpState s) {
+  return s == QpState::kRtr || s == QpState::kRts || s == QpState::kSqDrain || s == QpState::kSqDrained || s == QpState::kSqErr;
+}
 
 // qpc.st (Linux qp.h: MLX5_QP_ST_*).
 enum class QpType : std::uint8_t { kRc = 0x0, kUc = 0x1, kUd = 0x2, kXrc = 0x3, kDci = 0x5, kQp0 = 0x7, kQp1 = 0x8, kRegUmr = 0xc };
@@ -118,8 +123,11 @@ struct Srq {
   QueueBuffer buf;
   pci::DmaAddr dbr = 0;
   std::uint16_t lwm = 0;  // armed limit; 0: not armed
+  bool rlky = false;      // reserved lkey allowed
   bool error = false;
-  std::uint32_t hw_counter = 0;                           // WQEs taken, for QUERY
+  std::uint16_t head = 0;                                 // index of the WQE that is taken next
+  std::uint16_t hw_counter = 0;                           // WQEs taken, 16 bits as the doorbell record counts
+  std::uint16_t sw_counter = 0;                           // WQEs posted, as last read
   unsigned users = 0;                                     // QPs that receive from it
   std::array<std::uint8_t, prm::rmpc::kBytes> context{};  // as created: rmpc, srqc or xrc_srqc
 };
@@ -145,6 +153,14 @@ struct RawQueue {
   unsigned users = 0;                                    // RQ: TIRs and RQTs that point here
   std::array<std::uint8_t, prm::rqc::kBytes> context{};  // rqc or sqc
 };
+
+// Services with acknowledges and retries; the others complete a request when it has been sent.
+constexpr bool is_reliable(QpType t) {
+  return t == QpType::kRc || t == QpType::kXrc || t == QpType::kDci;
+}
+constexpr bool is_datagram(QpType t) {
+  return t == QpType::kUd || t == QpType::kQp1;
+}
 
 // One counter set (ALLOC_Q_COUNTER), laid out as QUERY_Q_COUNTER answers it.
 struct CounterSet {
@@ -178,8 +194,11 @@ struct Qp {
   unsigned log_rq_size = 0;         // WQEs
   unsigned log_rq_stride = 4;       // bytes, log2 (qpc.log_rq_stride + 4)
   bool rlky = false;                // reserved lkey allowed
-  bool scatter_to_cqe_req = false;  // cs_req: small READ responses into the CQE
-  bool scatter_to_cqe_res = false;  // cs_res: small receives into the CQE
+  bool fre = false;                 // fast registration: UMRs may load page lists (kernel QPs)
+  bool block_lb_mc = false;         // gets no copies of its own multicasts
+  std::uint32_t deth_sqpn = 0;      // UD: source QPN that it shows; 0: its own
+  unsigned scatter_to_cqe_req = 0;  // cs_req: READ and atomic responses of up to so many bytes go into the CQE
+  unsigned scatter_to_cqe_res = 0;  // cs_res: likewise receives
   // What the state changes set.
   std::uint32_t remote_qpn = 0;
   unsigned mtu_bytes = 1024;
@@ -236,6 +255,7 @@ struct Objects {
   PortState port;
   std::unordered_map<std::uint32_t, CounterSet> counter_sets;
   std::map<wire::Gid, std::vector<std::uint32_t>> multicast;  // QPNs attached to a multicast GID
+  Qp* gsi = nullptr;                                          // the QP that answers as QP1
   std::vector<RoceAddress> roce_addresses{256};
 
   Mkey* mkey(std::uint32_t key) const {

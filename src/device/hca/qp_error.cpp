@@ -41,14 +41,19 @@ void send_error_cqe(Lane& lane, Qp& qp, std::uint16_t wqe, std::uint8_t opcode, 
   write_cqe(lane, qp.send_cq, qp, c);
 }
 
-void recv_error_cqe(Lane& lane, Qp& qp, std::uint16_t wqe, const WcError& error) {
+void recv_error_cqe(Lane& lane, Qp& qp, const Srq* srq, std::uint16_t wqe, const WcError& error) {
   count<Qc::resp_cqe_error>(lane, qp);
   if (error.syndrome == kFlush.syndrome) count<Qc::resp_cqe_flush_error>(lane, qp);
   Cqe c;
   c.opcode = prm::CqeOpcode::RESP_ERR;
   c.wqe_counter = wqe;
   c.error = error;
-  write_cqe(lane, qp.recv_cq, qp, c);
+  Cq* cq = qp.recv_cq;
+  if (srq != nullptr && srq->cq != nullptr) {
+    cq = srq->cq;
+    c.user_index = srq->user_index;
+  }
+  write_cqe(lane, cq, qp, c);
 }
 
 bool flush_send(Lane& lane, Qp& qp) {
@@ -78,18 +83,29 @@ bool flush_send(Lane& lane, Qp& qp) {
 
 bool flush_recv(Lane& lane, Qp& qp) {
   Responder& p = qp.transport->resp;
-  if (!qp.has_rq) return false;
   bool any = false;
   if (p.wqe_held) {
     fail_held_recv(lane, qp, kFlush);
     any = true;
   }
+  if (!qp.has_rq) return any;
   refresh_recv_posted(lane, qp);
   for (; p.rq_ci != p.rq_posted; ++p.rq_ci) {
-    recv_error_cqe(lane, qp, p.rq_ci, kFlush);
+    recv_error_cqe(lane, qp, nullptr, p.rq_ci, kFlush);
     any = true;
   }
   return any;
+}
+
+// Receive posts ring no doorbell: what comes after the flush is found by looking.
+void watch_posts(Lane& lane, Qp& qp) {
+  QpTransport& t = *qp.transport;
+  if (!t.in_error_list) {
+    t.in_error_list = true;
+    lane.error_qps.push_back(&qp);
+  }
+  lane.error_interval = kFirstErrorCheck;
+  lane.error_check = lane.now + lane.error_interval;
 }
 
 }  // namespace
@@ -111,14 +127,19 @@ void fail_oldest_send(Lane& lane, Qp& qp, const WcError& error) {
     send_error_cqe(lane, qp, m.wqe, m.opcode, error);
     r.done = static_cast<std::uint16_t>(r.done + m.bbs);
   }
-  enter_error(lane, qp);
+  // Unreliable services lose their send queue only (IBTA 10.3.1: SQE state).
+  if (is_reliable(qp.type) || qp.type == QpType::kRegUmr) {
+    enter_error(lane, qp);
+  } else {
+    enter_send_error(lane, qp);
+  }
 }
 
 void fail_held_recv(Lane& lane, Qp& qp, const WcError& error) {
   Responder& p = qp.transport->resp;
   if (!p.wqe_held) return;
   p.wqe_held = false;
-  recv_error_cqe(lane, qp, p.recv_wqe.index, error);
+  recv_error_cqe(lane, qp, p.recv_wqe.srq, p.recv_wqe.index, error);
 }
 
 void enter_error(Lane& lane, Qp& qp) {
@@ -131,17 +152,22 @@ void enter_error(Lane& lane, Qp& qp) {
   if (t.resp.answer != Responder::Answer::kNak) t.resp.answer = Responder::Answer::kNone;
   t.resp.message = Responder::Message::kNone;
   flush_posts(lane, qp);
-  if (!qp.has_rq && qp.srqn != 0 && qp.recv_cq != nullptr) qp_event(lane, EventType::kLastWqe, qp);
-  if (!t.in_error_list) {
-    t.in_error_list = true;
-    lane.error_qps.push_back(&qp);
-  }
-  lane.error_interval = kFirstErrorCheck;
-  lane.error_check = lane.now + lane.error_interval;
+  // Nothing of the shared receive queue will be consumed for this QP any more (IBTA 11.6.3.2). XRC's SRQs belong to no QP.
+  if (qp.srq != nullptr && qp.type != QpType::kXrc) qp_event(lane, EventType::kLastWqe, qp);
+  watch_posts(lane, qp);
+}
+
+void enter_send_error(Lane& lane, Qp& qp) {
+  if (trace::on()) trace::Event("state", "QP").hex("qpn", qp.qpn).str("to", "SQER").num("from", static_cast<int>(qp.state));
+  qp.state = QpState::kSqErr;
+  lane.timers.stop(qp);
+  flush_posts(lane, qp);
+  watch_posts(lane, qp);
 }
 
 bool flush_posts(Lane& lane, Qp& qp) {
   bool sends = flush_send(lane, qp);
+  if (qp.state == QpState::kSqErr) return sends;
   bool recvs = flush_recv(lane, qp);
   return sends || recvs;
 }

@@ -12,6 +12,7 @@ inline constexpr WcError kLocalQpOp{0x02, 0x68, 0x96};
 inline constexpr WcError kLocalProtSend{0x04, 0x52, 0x93};
 inline constexpr WcError kLocalProtScatter{0x04, 0x51, 0x9b};
 inline constexpr WcError kFlush{0x05, 0xf9, 0};
+inline constexpr WcError kMwBind{0x06, 0x78, 0x08};
 inline constexpr WcError kBadResponse{0x10, 0x80, 0};
 inline constexpr WcError kRemoteInvalidRequest{0x12, 0x8a, 0};
 inline constexpr WcError kRemoteAccess{0x13, 0x88, 0};
@@ -25,7 +26,7 @@ bool refresh_send_posted(Lane& lane, Qp& qp);
 // Likewise of the receive queue.
 bool refresh_recv_posted(Lane& lane, Qp& qp);
 
-// The oldest message of the send queue completes with this error; the QP goes to the error state.
+// The oldest message of the send queue completes with this error; the QP goes to the error state, of an unreliable service to SQE.
 void fail_oldest_send(Lane& lane, Qp& qp, const WcError& error);
 // The receive WQE that the current message holds completes with this error (the QP's state does not change).
 void fail_held_recv(Lane& lane, Qp& qp, const WcError& error);
@@ -33,6 +34,8 @@ void fail_held_recv(Lane& lane, Qp& qp, const WcError& error);
 // Into the error state (or already there by command): stops sending, answering and timers; a NAK that waits is still sent. Flushes both
 // queues.
 void enter_error(Lane& lane, Qp& qp);
+// Into the send queue error state: the send queue is flushed, the receive queue goes on.
+void enter_send_error(Lane& lane, Qp& qp);
 // Flushes what has been posted since, in order per queue. True: there was something.
 bool flush_posts(Lane& lane, Qp& qp);
 

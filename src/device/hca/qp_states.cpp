@@ -56,6 +56,10 @@ void qp_state_changed(Lane& lane, Qp& qp, QpState from) {
       break;
     }
     case QpState::kRts:
+      if (from == QpState::kSqErr) {
+        t.req.fatal = false;
+        lane.leave_error_list(qp);
+      }
       if (from == QpState::kRtr) {
         Requester& r = t.req;
         r.next_psn = r.una_psn = r.max_psn = qp.next_send_psn & wire::kPsnMask;

@@ -3,6 +3,8 @@
 // Names follow IBTA vol. 1 chapter 9; all PSNs are 24-bit values in 32-bit words.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -33,6 +35,7 @@ struct SendMessage {
   std::uint32_t first_seq = 0;  // running number of its first request packet
   std::uint32_t length = 0;     // bytes
   std::uint32_t got = 0;        // READ, atomic: response packets that arrived in order
+  bool executed = false;        // local operation: done, not to be done again when sending starts over
 };
 
 // A READ whose responses are (being) generated, or an executed atomic whose acknowledge waits to be sent.
@@ -76,6 +79,7 @@ struct Requester {
   bool rnr_wait = false;              // the timer is the RNR timer
   bool gap_reported = false;          // went back because of missing READ responses; not again before progress
   bool fatal = false;                 // sending has stopped at a message with an error
+  std::array<std::byte, 64> in_cqe;   // READ or atomic response on its way into the CQE
   std::vector<SendMessage> messages;  // one slot per basic block
 };
 

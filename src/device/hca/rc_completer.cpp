@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 
 #include "base/log.h"
 #include "base/trace.h"
 #include "base/types.h"
+#include "device/hca/cqe_writer.h"
 #include "device/hca/hca.h"
 #include "device/hca/mkey_access.h"
 #include "device/hca/qp_error.h"
@@ -221,7 +223,13 @@ void read_response(Lane& lane, Qp& qp, const wire::Packet& p) {
   }
   SendWqe* w = reload(lane, qp, m);
   if (w == nullptr) return fail_oldest_send(lane, qp, kLocalQpOp);
-  if (!scatter(lane, qp, *w, std::uint64_t{m.got} * qp.mtu_bytes, data, len)) return fail_oldest_send(lane, qp, kLocalProtScatter);
+  if (qp.send_cq != nullptr && (m.fm_ce_se & prm::kWqeCtrlCqUpdate) != 0 &&
+      m.length <= inline_scatter_limit(*qp.send_cq, qp.scatter_to_cqe_req)) {
+    // The whole answer in one packet: software copies it from the CQE (libmlx5: mlx5_copy_to_send_wqe).
+    std::memcpy(r.in_cqe.data(), data, len);
+  } else if (!scatter(lane, qp, *w, std::uint64_t{m.got} * qp.mtu_bytes, data, len)) {
+    return fail_oldest_send(lane, qp, kLocalProtScatter);
+  }
   ++m.got;
   r.una_psn = psn_add(r.una_psn, 1);
   r.retries_left = qp.retry_count;

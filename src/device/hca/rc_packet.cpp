@@ -6,12 +6,26 @@
 
 namespace uhca::hca {
 
+wire::Service service_of(QpType t) {
+  switch (t) {
+    case QpType::kUc: return wire::Service::kUC;
+    case QpType::kXrc: return wire::Service::kXRC;
+    case QpType::kUd:
+    case QpType::kQp1: return wire::Service::kUD;
+    default: return wire::Service::kRC;
+  }
+}
+
 std::byte* begin_packet(Lane& lane, const Qp& qp, wire::Packet& p, wire::Op op, std::uint32_t psn, std::size_t payload) {
   p.net = qp.path;
   p.net.identification = static_cast<std::uint16_t>(psn);
-  p.bth.opcode = wire::make_opcode(wire::Service::kRC, op);
+  p.bth.opcode = wire::make_opcode(service_of(qp.type), op);
   p.bth.dest_qp = qp.remote_qpn;
   p.bth.psn = psn & wire::kPsnMask;
+  return begin_headers(lane, p, payload);
+}
+
+std::byte* begin_headers(Lane& lane, wire::Packet& p, std::size_t payload) {
   p.bth.pkey = 0xffff;  // the one entry of a RoCE port's table
   p.bth.pad_count = static_cast<std::uint8_t>(-payload & 3);
   p.payload = std::span<const std::byte>(lane.tx_frame.data(), payload);  // only its size counts

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Building and sending one RC packet in the lane's frame buffer.
+// Building and sending one packet of a connected QP in the lane's frame buffer.
 #pragma once
 
 #include <cstddef>
@@ -16,9 +16,14 @@ enum class Tx : std::uint8_t {
   kFault,  // the payload could not be read
 };
 
+// The service that a QP of this type speaks.
+wire::Service service_of(QpType t);
+
 // Fills net header and BTH (destination QP, P_Key, PSN) of `p`, emits its headers and returns where `payload` bytes of data go.
 // The extension headers that the opcode has must have been set before.
 std::byte* begin_packet(Lane& lane, const Qp& qp, wire::Packet& p, wire::Op op, std::uint32_t psn, std::size_t payload);
+// Emits the headers of `p`, complete but for its payload's size, and returns where `payload` bytes of data go.
+std::byte* begin_headers(Lane& lane, wire::Packet& p, std::size_t payload);
 // Padding, ICRC, capture, send.
 Tx finish_packet(Lane& lane, const Qp& qp, const wire::Packet& p);
 

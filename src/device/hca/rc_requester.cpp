@@ -11,6 +11,7 @@
 #include "device/hca/mkey_access.h"
 #include "device/hca/qp_error.h"
 #include "device/hca/rc_packet.h"
+#include "device/hca/ud.h"
 #include "device/hca/wqe_fetch.h"
 
 namespace uhca::hca {
@@ -26,6 +27,11 @@ constexpr Nanos kMinAckTimeout = 2'000'000;
 
 WqeOpcode opcode_of(const SendMessage& m) {
   return static_cast<WqeOpcode>(m.opcode);
+}
+
+// Executed here, without packets.
+bool is_local(WqeOpcode o) {
+  return o == WqeOpcode::NOP || o == WqeOpcode::UMR;
 }
 
 bool is_write(WqeOpcode o) {
@@ -61,6 +67,10 @@ bool check_segments(Lane& lane, const Qp& qp, const SendWqe& w, KeyAccess need) 
 
 WcError check_wqe(Lane& lane, const Qp& qp, const SendWqe& w) {
   auto op = static_cast<WqeOpcode>(w.opcode);
+  if (is_datagram(qp.type)) {
+    WcError e = check_datagram(lane, qp, w);
+    if (e) return e;
+  }
   std::uint64_t limit = std::uint64_t{1} << (qp.log_msg_max == 0 ? 30 : qp.log_msg_max);
   if (w.length > limit && (op == WqeOpcode::RDMA_READ || check_segments(lane, qp, w, KeyAccess::kLocalRead))) {
     static_cast<void>(refuse(EMSGSIZE, "QP {:#x}: message of {} bytes, at most {} (qpc.log_msg_max)", qp.qpn, w.length, limit));
@@ -80,6 +90,7 @@ WcError check_wqe(Lane& lane, const Qp& qp, const SendWqe& w) {
         return kLocalQpOp;
       }
       return check_segments(lane, qp, w, KeyAccess::kLocalWrite) ? WcError{} : kLocalProtScatter;
+    case WqeOpcode::UMR: return WcError{};  // checked when it is executed
     default: return check_segments(lane, qp, w, KeyAccess::kLocalRead) ? WcError{} : kLocalProtSend;
   }
 }
@@ -115,7 +126,7 @@ bool begin_message(Lane& lane, Qp& qp) {
   } else {
     m.error = check_wqe(lane, qp, w);
   }
-  if (!m.error && opcode_of(m) != WqeOpcode::NOP) {
+  if (!m.error && !is_local(opcode_of(m))) {
     m.length = static_cast<std::uint32_t>(w.length);
     m.psns = std::max<std::uint32_t>(1, static_cast<std::uint32_t>((w.length + qp.mtu_bytes - 1) / qp.mtu_bytes));
     m.packets = is_read_or_atomic(m) ? 1 : m.psns;
@@ -194,6 +205,7 @@ Tx send_request(Lane& lane, Qp& qp, const SendMessage& m, const SendWqe& w, std:
   wire::Packet p;
   WqeOpcode op = opcode_of(m);
   p.reth = {w.raddr, w.rkey, m.length};
+  p.xrc_srq = w.xrc_srqn;
   if (is_read_or_atomic(m)) {
     std::uint32_t psn = psn_add(m.first_psn, m.got);
     *psn_end = psn_add(m.first_psn, m.psns);
@@ -216,13 +228,16 @@ Tx send_request(Lane& lane, Qp& qp, const SendMessage& m, const SendWqe& w, std:
   std::size_t len = static_cast<std::size_t>(std::min<std::uint64_t>(qp.mtu_bytes, m.length - off));
   std::uint32_t psn = psn_add(m.first_psn, r.packet);
   *psn_end = psn_add(psn, 1);
-  p.bth.ack_req = last || (m.first_seq + r.packet) % kAckEvery == kAckEvery - 1;
+  p.bth.ack_req = is_reliable(qp.type) && (last || (m.first_seq + r.packet) % kAckEvery == kAckEvery - 1);
   p.bth.solicited = last && (m.fm_ce_se & prm::kWqeCtrlSolicited) != 0;
   p.imm = w.imm;
   p.ieth = w.imm;
-  std::byte* data = begin_packet(lane, qp, p, data_opcode(op, first, last), psn, len);
+  std::byte* data = is_datagram(qp.type) ? begin_datagram(lane, qp, w, p, op == WqeOpcode::SEND_IMM, psn, len)
+                                         : begin_packet(lane, qp, p, data_opcode(op, first, last), psn, len);
   if (!gather(lane, qp, w, off, data, len)) return Tx::kFault;
-  return finish_packet(lane, qp, p);
+  Tx tx = finish_packet(lane, qp, p);
+  if (tx == Tx::kSent && is_datagram(qp.type) && p.bth.dest_qp == kMulticastQpn) loop_back_multicast(lane, qp, p);
+  return tx;
 }
 
 bool fence_holds(const Requester& r, const SendMessage& m) {
@@ -279,6 +294,7 @@ bool run_requester(Lane& lane, Qp& qp) {
         break;
       }
       if (psn_diff(psn_end, r.max_psn) > 0) r.max_psn = psn_end;
+      if (!is_reliable(qp.type)) r.una_psn = psn_end;  // nothing comes back: sent is done
       if (is_read_or_atomic(m)) ++r.reads;
       ++r.packet;
     }
@@ -330,6 +346,9 @@ bool complete_messages(Lane& lane, Qp& qp) {
       c.wqe_opcode = m.opcode;
       c.wqe_counter = m.wqe;
       c.byte_cnt = m.length;
+      if (is_read_or_atomic(m) && qp.send_cq != nullptr && m.length <= inline_scatter_limit(*qp.send_cq, qp.scatter_to_cqe_req)) {
+        c.data = {r.in_cqe.data(), m.length};
+      }
       write_cqe(lane, qp.send_cq, qp, c);
     }
     r.done = static_cast<std::uint16_t>(r.done + m.bbs);

@@ -34,7 +34,8 @@ struct Inbound {
   std::size_t len() const { return p.payload.size(); }
   bool is(Prop x) const { return has(props, x); }
   // Takes a receive WQE with this packet: SEND at its begin, WRITE with immediate at its end.
-  bool needs_wqe() const { return is(Prop::kSend) ? is(Prop::kFirst) : is(Prop::kWrite) && is(Prop::kImm); }
+  bool needs_wqe() const { return is(Prop::kConsumesRecv); }
+  bool reliable() const { return is_reliable(qp.type); }
 };
 
 enum class Stage : std::uint8_t { kPsn, kOpSequence, kOpValid, kResources, kLength, kRkey, kExecute, kComplete, kAcknowledge, kDone };
@@ -52,16 +53,30 @@ void trace_refusal(const Inbound& in, const char* stage) {
   }
 }
 
+EventType event_of(NakCode code) {
+  switch (code) {
+    case NakCode::kRemoteAccess: return EventType::kWqAccess;
+    case NakCode::kRemoteOperational: return EventType::kWqCatastrophic;
+    default: return EventType::kWqInvalidRequest;
+  }
+}
+
 // NAK, error completion of the held receive WQE or asynchronous event, error state (IBTA 9.9.3: affiliated errors of the responder).
+// An unreliable service drops the rest of the message and says nothing; only what its own receive queue did wrong is an error (9.8.2.2).
 Stage refuse_request(Inbound& in, NakCode code, const WcError& recv_error, const char* stage) {
   trace_refusal(in, stage);
+  bool own_fault = recv_error.syndrome == kLocalLength.syndrome || recv_error.syndrome == kLocalProtScatter.syndrome;
+  if (!in.reliable() && !own_fault) {
+    in.r.message = Responder::Message::kNone;
+    return Stage::kDone;
+  }
   if (code == NakCode::kInvalidRequest) count<Qc::resp_remote_invalid_request>(in.lane, in.qp);
   if (code == NakCode::kRemoteAccess) count<Qc::resp_remote_access_errors>(in.lane, in.qp);
-  queue_nak(in.qp, wire::kAethNak | static_cast<std::uint8_t>(code), in.p.bth.psn);
+  if (in.reliable()) queue_nak(in.qp, wire::kAethNak | static_cast<std::uint8_t>(code), in.p.bth.psn);
   if (in.r.wqe_held) {
     fail_held_recv(in.lane, in.qp, recv_error);
   } else {
-    qp_event(in.lane, code == NakCode::kRemoteAccess ? EventType::kWqAccess : EventType::kWqInvalidRequest, in.qp);
+    qp_event(in.lane, event_of(code), in.qp);
   }
   enter_error(in.lane, in.qp);
   in.lane.schedule(in.qp);
@@ -99,7 +114,31 @@ void duplicate(Inbound& in) {
   in.lane.schedule(in.qp);
 }
 
+void established(Inbound& in) {
+  if (in.r.comm_est) return;
+  in.r.comm_est = true;
+  if (in.qp.state == QpState::kRtr) qp_event(in.lane, EventType::kCommEst, in.qp);
+}
+
+// Unreliable connection (IBTA 9.8.2.2.1): a packet that begins a message is taken at any PSN, what was unfinished is lost, and its receive
+// WQE serves the new message. In the middle a gap loses the rest.
+Stage check_uc_psn(Inbound& in) {
+  bool gap = in.p.bth.psn != in.r.epsn;
+  if (gap) count<Qc::out_of_sequence>(in.lane, in.qp);
+  if (in.is(Prop::kFirst)) {
+    in.r.message = Responder::Message::kNone;
+    in.r.epsn = in.p.bth.psn;
+  } else if (gap || in.r.message == Responder::Message::kNone) {
+    trace_refusal(in, "psn");
+    in.r.message = Responder::Message::kNone;
+    return Stage::kDone;
+  }
+  established(in);
+  return Stage::kOpSequence;
+}
+
 Stage check_psn(Inbound& in) {
+  if (!in.reliable()) return check_uc_psn(in);
   std::int32_t d = psn_diff(in.p.bth.psn, in.r.epsn);
   if (d < 0) {
     duplicate(in);
@@ -117,10 +156,7 @@ Stage check_psn(Inbound& in) {
   }
   in.r.held = Responder::Held::kNo;
   withdraw_nak(in.qp);
-  if (!in.r.comm_est) {
-    in.r.comm_est = true;
-    if (in.qp.state == QpState::kRtr) qp_event(in.lane, EventType::kCommEst, in.qp);
-  }
+  established(in);
   return Stage::kOpSequence;
 }
 
@@ -158,8 +194,15 @@ Stage check_resources(Inbound& in) {
     }
     return Stage::kLength;
   }
-  if (!in.needs_wqe()) return Stage::kLength;
-  switch (take_recv_wqe(in.lane, in.qp)) {
+  if (!in.needs_wqe() || in.r.wqe_held) return Stage::kLength;  // held: left over from a message that UC lost
+  Srq* srq = in.qp.srq;
+  if (in.qp.type == QpType::kXrc) {
+    srq = in.lane.objects.srq(in.p.xrc_srq);
+    if (srq == nullptr || srq->kind != Srq::Kind::kXrcSrq || srq->xrcd != in.qp.xrcd) {
+      return invalid_request(in, "resources", "the SRQ is none of the QP's XRC domain");
+    }
+  }
+  switch (take_recv_wqe(in.lane, in.qp, srq)) {
     case TakeWqe::kTaken: return Stage::kLength;
     case TakeWqe::kUnreadable:
       // The WQE is consumed by its error completion.
@@ -168,6 +211,10 @@ Stage check_resources(Inbound& in) {
   }
   count<Qc::out_of_buffer>(in.lane, in.qp);
   trace_refusal(in, "rnr");
+  if (!in.reliable()) {
+    in.r.message = Responder::Message::kNone;
+    return Stage::kDone;
+  }
   in.r.held = Responder::Held::kRnr;
   queue_nak(in.qp, static_cast<std::uint8_t>(wire::kAethRnrNak | (in.qp.min_rnr_nak & 0x1f)), in.p.bth.psn);
   in.lane.schedule(in.qp);
@@ -231,7 +278,9 @@ Stage check_rkey(Inbound& in) {
 
 Stage execute_send(Inbound& in) {
   if (in.is(Prop::kIeth) && !invalidate_key(in.lane, in.qp, in.p.ieth)) return access_error(in, "rkey");
-  if (!scatter_recv(in.lane, in.qp, in.r.received, in.p.payload.data(), in.len(), in.is(Prop::kLast))) {
+  // A short message of one packet may go into the CQE (complete() puts it there); never with the wrong length.
+  bool in_cqe = in.is(Prop::kFirst) && in.is(Prop::kLast) && in.len() <= recv_inline_limit(in.qp);
+  if (!in_cqe && !scatter_recv(in.lane, in.qp, in.r.received, in.p.payload.data(), in.len(), in.is(Prop::kLast))) {
     count<Qc::resp_local_protection>(in.lane, in.qp);
     return refuse_request(in, NakCode::kRemoteOperational, kLocalProtScatter, "execute");
   }
@@ -295,13 +344,14 @@ Stage complete(Inbound& in) {
     c.byte_cnt = static_cast<std::uint32_t>(in.r.received);
     c.imm = in.is(Prop::kIeth) ? in.p.ieth : in.p.imm;
     c.solicited = in.p.bth.solicited;
+    if (in.is(Prop::kSend) && in.is(Prop::kFirst) && in.len() <= recv_inline_limit(in.qp)) c.data = in.p.payload;
     complete_recv(in.lane, in.qp, c);
   }
   return Stage::kAcknowledge;
 }
 
 Stage acknowledge(Inbound& in) {
-  if (in.p.bth.ack_req) {
+  if (in.p.bth.ack_req && in.reliable()) {
     queue_ack(in.qp);
     in.lane.schedule(in.qp);
   }

@@ -7,11 +7,17 @@
 #include "base/trace.h"
 #include "device/hca/mkey_access.h"
 #include "device/hca/qp_error.h"
+#include "device/hca/srq.h"
 
 namespace uhca::hca {
 
-TakeWqe take_recv_wqe(Lane& lane, Qp& qp) {
+TakeWqe take_recv_wqe(Lane& lane, Qp& qp, Srq* srq) {
   Responder& r = qp.transport->resp;
+  if (srq != nullptr) {
+    TakeWqe t = take_srq_wqe(lane, *srq, qp, r.recv_wqe);
+    r.wqe_held = t == TakeWqe::kTaken;
+    return t;
+  }
   if (!qp.has_rq) return TakeWqe::kNone;
   if (r.rq_ci == r.rq_posted) refresh_recv_posted(lane, qp);
   if (r.rq_ci == r.rq_posted) return TakeWqe::kNone;
@@ -31,8 +37,15 @@ TakeWqe take_recv_wqe(Lane& lane, Qp& qp) {
   return TakeWqe::kUnreadable;
 }
 
+KeyUser recv_key_user(const Qp& qp) {
+  const Srq* srq = qp.transport->resp.recv_wqe.srq;
+  if (srq == nullptr || srq->pd == 0) return qp;
+  return {srq->pd, qp.qpn, srq->rlky};
+}
+
 bool scatter_recv(Lane& lane, Qp& qp, std::uint64_t off, const std::byte* src, std::size_t len, bool last) {
   const RecvWqe& w = qp.transport->resp.recv_wqe;
+  KeyUser user = recv_key_user(qp);
   for (unsigned i = 0; i < w.nsegs && len > 0; ++i) {
     const DataSeg& s = w.segs[i];
     if (off >= s.len) {
@@ -40,10 +53,10 @@ bool scatter_recv(Lane& lane, Qp& qp, std::uint64_t off, const std::byte* src, s
       continue;
     }
     std::size_t n = static_cast<std::size_t>(std::min<std::uint64_t>(len, s.len - off));
-    KeyView v = check_key(lane.objects, qp, s.lkey, s.addr + off, n, KeyAccess::kLocalWrite);
+    KeyView v = check_key(lane.objects, user, s.lkey, s.addr + off, n, KeyAccess::kLocalWrite);
     if (v.ok() && !write_memory(lane.bus, v, s.addr + off, src, n, last && n == len)) v.fault = KeyFault::kUnmapped;
     if (!v.ok()) {
-      report_key_fault(lane.bus, qp, "receive scatter", s.lkey, s.addr + off, n, KeyAccess::kLocalWrite, v);
+      report_key_fault(lane.bus, user, "receive scatter", s.lkey, s.addr + off, n, KeyAccess::kLocalWrite, v);
       return false;
     }
     src += n;
@@ -57,7 +70,18 @@ void complete_recv(Lane& lane, Qp& qp, Cqe c) {
   Responder& r = qp.transport->resp;
   r.wqe_held = false;
   c.wqe_counter = r.recv_wqe.index;
-  write_cqe(lane, qp.recv_cq, qp, c);
+  Cq* cq = qp.recv_cq;
+  if (const Srq* srq = r.recv_wqe.srq; srq != nullptr && srq->cq != nullptr) {
+    cq = srq->cq;
+    c.user_index = srq->user_index;
+  }
+  write_cqe(lane, cq, qp, c);
+}
+
+std::size_t recv_inline_limit(const Qp& qp) {
+  const RecvWqe& w = qp.transport->resp.recv_wqe;
+  const Cq* cq = w.srq != nullptr && w.srq->cq != nullptr ? w.srq->cq : qp.recv_cq;
+  return cq == nullptr ? 0 : inline_scatter_limit(*cq, qp.scatter_to_cqe_res);
 }
 
 }  // namespace uhca::hca

@@ -4,20 +4,19 @@
 
 #include "device/hca/cqe_writer.h"
 #include "device/hca/lane.h"
+#include "device/hca/mkey_access.h"
 
 namespace uhca::hca {
 
-enum class TakeWqe : std::uint8_t {
-  kTaken,
-  kNone,        // nothing is posted
-  kUnreadable,  // the WQE was taken but could not be read
-};
-
-// The next receive WQE becomes the one that the current message holds.
-TakeWqe take_recv_wqe(Lane& lane, Qp& qp);
+// The next receive WQE, of the QP's own queue or of `srq`, becomes the one that the current message holds.
+TakeWqe take_recv_wqe(Lane& lane, Qp& qp, Srq* srq);
+// Whose keys the held WQE's scatter list uses.
+KeyUser recv_key_user(const Qp& qp);
 // `len` bytes at offset `off` of the message into the held WQE's scatter list. False: a local protection error (reported).
 bool scatter_recv(Lane& lane, Qp& qp, std::uint64_t off, const std::byte* src, std::size_t len, bool last);
-// The held WQE completes.
+// The held WQE completes, where its queue says.
 void complete_recv(Lane& lane, Qp& qp, Cqe c);
+// How many bytes of a receive may go into its CQE instead of into memory.
+std::size_t recv_inline_limit(const Qp& qp);
 
 }  // namespace uhca::hca

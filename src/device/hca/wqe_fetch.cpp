@@ -37,19 +37,74 @@ bool read_send_ring(pci::Bus& bus, const Qp& qp, std::uint16_t index, unsigned b
   return straight == blocks || read_queue(bus, qp.buf, qp.sq_offset(), dst + straight * kSendWqeBb, (blocks - straight) * kSendWqeBb);
 }
 
-// Bytes between the control segment and the data segments; -1: an opcode that this queue does not execute.
-int fixed_part(WqeOpcode op) {
-  switch (op) {
-    case WqeOpcode::NOP:
-    case WqeOpcode::SEND:
-    case WqeOpcode::SEND_IMM:
-    case WqeOpcode::SEND_INVAL: return 0;
-    case WqeOpcode::RDMA_WRITE:
-    case WqeOpcode::RDMA_WRITE_IMM:
-    case WqeOpcode::RDMA_READ: return prm::wqe_raddr_seg::kBytes;
-    case WqeOpcode::ATOMIC_CS:
-    case WqeOpcode::ATOMIC_FA: return prm::wqe_raddr_seg::kBytes + prm::wqe_atomic_seg::kBytes;
-    default: return -1;
+// Services by bit.
+enum : unsigned { kRc = 1, kUc = 2, kUd = 4, kXrc = 8, kDc = 16, kRegUmr = 32 };
+constexpr unsigned kReliable = kRc | kXrc | kDc, kConnected = kReliable | kUc, kAll = kConnected | kUd | kRegUmr;
+
+unsigned service_bit(QpType t) {
+  switch (t) {
+    case QpType::kRc: return kRc;
+    case QpType::kUc: return kUc;
+    case QpType::kUd:
+    case QpType::kQp1: return kUd;
+    case QpType::kXrc: return kXrc;
+    case QpType::kDci: return kDc;
+    case QpType::kRegUmr: return kRegUmr;
+    case QpType::kQp0: break;
+  }
+  return 0;
+}
+
+// One row per opcode that a transport send queue executes: on which services, and how many bytes of it lie between the addressing
+// segments and the data segments (rdma-core providers/mlx5/qp.c: _mlx5_post_send).
+struct OpcodeRow {
+  WqeOpcode opcode;
+  unsigned services;
+  std::uint8_t fixed_bytes;
+};
+constexpr OpcodeRow kOpcodes[] = {
+    {WqeOpcode::NOP, kAll, 0},
+    {WqeOpcode::SEND, kConnected | kUd, 0},
+    {WqeOpcode::SEND_IMM, kConnected | kUd, 0},
+    {WqeOpcode::SEND_INVAL, kReliable, 0},
+    {WqeOpcode::RDMA_WRITE, kConnected, prm::wqe_raddr_seg::kBytes},
+    {WqeOpcode::RDMA_WRITE_IMM, kConnected, prm::wqe_raddr_seg::kBytes},
+    {WqeOpcode::RDMA_READ, kReliable, prm::wqe_raddr_seg::kBytes},
+    {WqeOpcode::ATOMIC_CS, kReliable, prm::wqe_raddr_seg::kBytes + prm::wqe_atomic_seg::kBytes},
+    {WqeOpcode::ATOMIC_FA, kReliable, prm::wqe_raddr_seg::kBytes + prm::wqe_atomic_seg::kBytes},
+    {WqeOpcode::UMR, kConnected | kRegUmr, prm::wqe_umr_ctrl_seg::kBytes + prm::wqe_mkey_context_seg::kBytes},
+};
+
+const OpcodeRow* find_row(WqeOpcode op, QpType type) {
+  for (const OpcodeRow& r : kOpcodes)
+    if (r.opcode == op) return (r.services & service_bit(type)) != 0 ? &r : nullptr;
+  return nullptr;
+}
+
+// The segment between control and operation that says where to: XRC's SRQ number, or an address vector (of DC's, the short form has no
+// extension). Returns its size.
+std::size_t decode_addressing(SendWqe& w, QpType type, std::size_t at) {
+  const std::uint8_t* p = w.raw.data() + at;
+  if (type == QpType::kXrc) {
+    w.xrc_srqn = static_cast<std::uint32_t>(prm::get<prm::wqe_xrc_seg::xrc_srqn>(p)) & 0xffffff;
+    return prm::wqe_xrc_seg::kBytes;
+  }
+  if (!is_datagram(type) && type != QpType::kDci) return 0;
+  w.av_at = static_cast<std::uint16_t>(at);
+  return type == QpType::kDci && prm::get<prm::wqe_av::ext>(p) == 0 ? kWqeDsUnit : prm::wqe_av::kBytes;
+}
+
+void decode_operation(SendWqe& w, WqeOpcode op, std::size_t at) {
+  const std::uint8_t* p = w.raw.data() + at;
+  if (op == WqeOpcode::UMR) {
+    w.umr_at = static_cast<std::uint16_t>(at);
+    return;
+  }
+  w.raddr = prm::get<prm::wqe_raddr_seg::raddr>(p);
+  w.rkey = prm::get<prm::wqe_raddr_seg::rkey>(p);
+  if (op == WqeOpcode::ATOMIC_CS || op == WqeOpcode::ATOMIC_FA) {
+    w.swap_add = prm::get<prm::wqe_atomic_seg::swap_add>(p + prm::wqe_raddr_seg::kBytes);
+    w.compare = prm::get<prm::wqe_atomic_seg::compare>(p + prm::wqe_raddr_seg::kBytes);
   }
 }
 
@@ -101,6 +156,7 @@ WqeFault fetch_send_wqe(pci::Bus& bus, const Qp& qp, std::uint16_t index, unsign
   w.bbs = 1;
   w.nsegs = 0;
   w.length = 0;
+  w.av_at = w.umr_at = w.list_at = w.list_end = 0;
   if (!read_send_ring(bus, qp, index, 1, w.raw.data())) {
     *why = "the send queue's memory is not readable";
     return WqeFault::kUnreadable;
@@ -125,8 +181,8 @@ WqeFault fetch_send_wqe(pci::Bus& bus, const Qp& qp, std::uint16_t index, unsign
     return WqeFault::kMalformed;
   }
   auto op = static_cast<WqeOpcode>(w.opcode);
-  int fixed = fixed_part(op);
-  if (fixed < 0) {
+  const OpcodeRow* row = find_row(op, qp.type);
+  if (row == nullptr) {
     *why = "opcode is not executed by this kind of queue";
     return WqeFault::kMalformed;
   }
@@ -136,21 +192,20 @@ WqeFault fetch_send_wqe(pci::Bus& bus, const Qp& qp, std::uint16_t index, unsign
   }
   std::size_t end = ds * kWqeDsUnit;
   std::size_t at = prm::wqe_ctrl_seg::kBytes;
-  if (end < at + static_cast<std::size_t>(fixed)) {
+  if (op == WqeOpcode::NOP) {
+    w.valid = true;
+    return WqeFault::kNone;
+  }
+  at += decode_addressing(w, qp.type, at);
+  if (end < at + row->fixed_bytes) {
     *why = "ds is too small for the opcode";
     return WqeFault::kMalformed;
   }
-  if (fixed > 0) {
-    w.raddr = prm::get<prm::wqe_raddr_seg::raddr>(w.raw.data() + at);
-    w.rkey = prm::get<prm::wqe_raddr_seg::rkey>(w.raw.data() + at);
-    if (op == WqeOpcode::ATOMIC_CS || op == WqeOpcode::ATOMIC_FA) {
-      const std::uint8_t* a = w.raw.data() + at + prm::wqe_raddr_seg::kBytes;
-      w.swap_add = prm::get<prm::wqe_atomic_seg::swap_add>(a);
-      w.compare = prm::get<prm::wqe_atomic_seg::compare>(a);
-    }
-    at += static_cast<std::size_t>(fixed);
-  }
-  if (op == WqeOpcode::NOP) {
+  if (row->fixed_bytes > 0) decode_operation(w, op, at);
+  at += row->fixed_bytes;
+  if (op == WqeOpcode::UMR && (prm::get<prm::wqe_umr_ctrl_seg::flags>(w.raw.data() + w.umr_at) & prm::kUmrInline) != 0) {
+    w.list_at = static_cast<std::uint16_t>(at);
+    w.list_end = static_cast<std::uint16_t>(end);
     w.valid = true;
     return WqeFault::kNone;
   }
@@ -160,27 +215,62 @@ WqeFault fetch_send_wqe(pci::Bus& bus, const Qp& qp, std::uint16_t index, unsign
   return WqeFault::kNone;
 }
 
-WqeFault fetch_recv_wqe(pci::Bus& bus, const Qp& qp, std::uint16_t index, RecvWqe& w, const char** why) {
-  w.index = index;
+void RecvWqe::prepare(const Qp& qp) {
+  std::size_t bytes = qp.has_rq ? std::size_t{1} << qp.log_rq_stride : qp.srq != nullptr ? kMaxRecvWqeBytes : 0;
+  segs.resize(bytes / prm::kWqeDsUnit);
+}
+
+namespace {
+
+// The scatter list in the `bytes` bytes from `at`: up to the first segment that ends it, or up to the WQE's end.
+WqeFault decode_scatter_list(pci::Bus& bus, const QueueBuffer& buf, std::uint64_t at, std::size_t bytes, RecvWqe& w, const char** why) {
   w.nsegs = 0;
   w.length = 0;
-  std::uint32_t size = 1u << qp.log_rq_size;
-  std::uint64_t at = std::uint64_t{index & (size - 1)} << qp.log_rq_stride;
-  for (DataSeg& s : w.segs) {
+  for (std::size_t i = 0; i < std::min(bytes / kWqeDsUnit, w.segs.size()); ++i, at += kWqeDsUnit) {
     std::uint8_t raw[kWqeDsUnit];
-    if (!read_queue(bus, qp.buf, at, raw, sizeof raw)) {
+    if (!read_queue(bus, buf, at, raw, sizeof raw)) {
       *why = "the receive queue's memory is not readable";
       return WqeFault::kUnreadable;
     }
-    at += kWqeDsUnit;
     std::uint32_t n = prm::get<prm::wqe_data_seg::byte_count>(raw);
     std::uint32_t lkey = prm::get<prm::wqe_data_seg::lkey>(raw);
     if (n == 0 && lkey == prm::kInvalidLkey) break;
-    s = {prm::get<prm::wqe_data_seg::addr>(raw), lkey, n == 0 ? static_cast<std::uint32_t>(kWholeSegment) : n, 0};
-    w.length += s.len;
+    w.segs[i] = {prm::get<prm::wqe_data_seg::addr>(raw), lkey, n == 0 ? static_cast<std::uint32_t>(kWholeSegment) : n, 0};
+    w.length += w.segs[i].len;
     ++w.nsegs;
   }
   return WqeFault::kNone;
+}
+
+}  // namespace
+
+WqeFault fetch_recv_wqe(pci::Bus& bus, const Qp& qp, std::uint16_t index, RecvWqe& w, const char** why) {
+  w.index = index;
+  w.srq = nullptr;
+  std::uint32_t slot = index & ((1u << qp.log_rq_size) - 1);
+  return decode_scatter_list(bus, qp.buf, std::uint64_t{slot} << qp.log_rq_stride, std::size_t{1} << qp.log_rq_stride, w, why);
+}
+
+WqeFault fetch_srq_wqe(pci::Bus& bus, const Srq& srq, std::uint16_t index, RecvWqe& w, std::uint16_t* next, const char** why) {
+  w.index = index;
+  std::uint64_t at = std::uint64_t{index} << srq.log_stride;
+  std::size_t bytes = std::size_t{1} << srq.log_stride;
+  std::uint32_t mask = (1u << srq.log_size) - 1;
+  if (srq.cyclic) {
+    *next = static_cast<std::uint16_t>((index + 1) & mask);
+    return decode_scatter_list(bus, srq.buf, at, bytes, w, why);
+  }
+  std::uint8_t link[prm::wqe_srq_next_seg::kBytes];
+  if (!read_queue(bus, srq.buf, at, link, sizeof link)) {
+    *why = "the receive queue's memory is not readable";
+    return WqeFault::kUnreadable;
+  }
+  *next = static_cast<std::uint16_t>(prm::get<prm::wqe_srq_next_seg::next_wqe_index>(link));
+  if (*next > mask) {
+    *why = "its link to the next one leads out of the queue";
+    return WqeFault::kUnreadable;
+  }
+  return decode_scatter_list(bus, srq.buf, at + sizeof link, bytes - sizeof link, w, why);
 }
 
 }  // namespace uhca::hca

@@ -30,8 +30,13 @@ struct SendWqe {
   bool valid = false;
   std::uint8_t opcode = 0;
   std::uint8_t fm_ce_se = 0;
-  std::uint8_t bbs = 1;   // basic blocks
-  std::uint32_t imm = 0;  // host order
+  std::uint8_t bbs = 1;        // basic blocks
+  std::uint32_t imm = 0;       // host order
+  std::uint16_t av_at = 0;     // offset of the address vector in `raw` (datagrams, DC)
+  std::uint16_t umr_at = 0;    // ... of the UMR control segment
+  std::uint16_t list_at = 0;   // ... of an inline translation list (UMR) ...
+  std::uint16_t list_end = 0;  // ... and behind it
+  std::uint32_t xrc_srqn = 0;
   std::uint64_t raddr = 0;
   std::uint32_t rkey = 0;
   std::uint64_t swap_add = 0;
@@ -48,6 +53,12 @@ enum class WqeFault : std::uint8_t {
   kMalformed,   // LOCAL_QP_OP
 };
 
+enum class TakeWqe : std::uint8_t {
+  kTaken,
+  kNone,        // nothing is posted
+  kUnreadable,  // the WQE was taken but could not be read
+};
+
 // Reads and decodes the send WQE at basic block `index` (16-bit counter) of an RC QP. `posted`: blocks available from there. On a fault
 // *why (static storage) says what was wrong and w.opcode, fm_ce_se, bbs hold what could be read.
 WqeFault fetch_send_wqe(pci::Bus& bus, const Qp& qp, std::uint16_t index, unsigned posted, SendWqe& w, const char** why);
@@ -55,16 +66,22 @@ WqeFault fetch_send_wqe(pci::Bus& bus, const Qp& qp, std::uint16_t index, unsign
 // The number of basic blocks of the WQE at `index` and its opcode; 1 when it cannot be told.
 unsigned send_wqe_blocks(pci::Bus& bus, const Qp& qp, std::uint16_t index, std::uint8_t* opcode);
 
+inline constexpr std::size_t kMaxRecvWqeBytes = 512;  // cmd_hca_cap.max_wqe_sz_rq
+
 // A decoded receive WQE: its scatter list. `segs` keeps its capacity from prepare().
 struct RecvWqe {
   std::uint16_t index = 0;
   unsigned nsegs = 0;
   std::uint64_t length = 0;
   std::vector<DataSeg> segs;
+  Srq* srq = nullptr;  // where it was taken from; nullptr: the QP's own receive queue
 
-  void prepare(const Qp& qp) { segs.resize(qp.has_rq ? (std::size_t{1} << qp.log_rq_stride) / prm::kWqeDsUnit : 0); }
+  void prepare(const Qp& qp);
 };
 
+// The WQE at `index` of the QP's own receive queue.
 WqeFault fetch_recv_wqe(pci::Bus& bus, const Qp& qp, std::uint16_t index, RecvWqe& w, const char** why);
+// The WQE at `index` of a shared receive queue, and the index of the one that follows it.
+WqeFault fetch_srq_wqe(pci::Bus& bus, const Srq& srq, std::uint16_t index, RecvWqe& w, std::uint16_t* next, const char** why);
 
 }  // namespace uhca::hca

@@ -283,6 +283,14 @@ std::size_t emit(const Packet& p, std::span<std::byte> out) {
   return seal(p, out);
 }
 
+void emit_grh(const Packet& p, std::span<std::byte, 40> out) {
+  auto* at = reinterpret_cast<std::uint8_t*>(out.data());
+  std::size_t behind = frame_size(p) - ip_offset(p.net) - ip_size(p.net);
+  std::size_t blank = kIp6 - ip_size(p.net);
+  std::memset(at, 0, blank);
+  emit_ip(p.net, at + blank, behind);
+}
+
 const char* parse_error_name(ParseError e) {
   switch (e) {
     case ParseError::kNone: return "none";

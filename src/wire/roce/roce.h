@@ -104,6 +104,9 @@ std::size_t seal(const Packet& p, std::span<std::byte> out);
 // Headers, payload (copied from p.payload), padding, ICRC.
 std::size_t emit(const Packet& p, std::span<std::byte> out);
 
+// The 40 bytes that go in front of a received datagram's data: the IPv6 header, or 20 bytes of zeros and the IPv4 header (annex A17.9.2).
+void emit_grh(const Packet& p, std::span<std::byte, 40> out);
+
 // Why a frame is not a packet for us. The names appear in traces and counters.
 enum class ParseError : std::uint8_t {
   kNone,
