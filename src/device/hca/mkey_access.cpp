@@ -10,9 +10,17 @@
 namespace uhca::hca {
 namespace {
 
-constexpr std::array kFaultNames{
-    "none",          "no such key",  "wrong key variant",    "key is not valid (free)", "key of another PD", "key of another QP",
-    "right missing", "out of range", "unsupported key mode", "memory not mapped"};
+constexpr std::array kFaultNames{"none",
+                                 "no such key",
+                                 "wrong key variant",
+                                 "key is not valid (free)",
+                                 "key of another PD",
+                                 "key of another QP",
+                                 "right missing",
+                                 "out of range",
+                                 "unsupported key mode",
+                                 "indirect list too deep or too short",
+                                 "memory not mapped"};
 constexpr std::array kAccessNames{"local read", "local write", "remote read", "remote write", "remote atomic"};
 
 bool allows(const Mkey& m, KeyAccess need) {
@@ -39,7 +47,42 @@ const char* key_fault_name(KeyFault f) {
   return kFaultNames[static_cast<std::size_t>(f)];
 }
 
-KeyView check_key(const Objects& objects, const KeyUser& user, std::uint32_t key, std::uint64_t va, std::uint64_t len, KeyAccess need) {
+namespace {
+
+constexpr unsigned kMaxIndirection = 4;  // cmd_hca_cap.max_indirection
+
+bool is_indirect(const Mkey& m) {
+  return m.mode == MkeyMode::kKlms || m.mode == MkeyMode::kKsm;
+}
+
+// The part of an indirect key that holds `va`.
+struct Part {
+  std::uint32_t key = 0;
+  std::uint64_t va = 0;
+  std::uint64_t left = 0;  // bytes from there; 0: none
+};
+
+Part find_part(const Mkey& m, std::uint64_t va) {
+  std::uint64_t off = va - m.start;
+  if (m.mode == MkeyMode::kKsm) {
+    if (m.log_page >= 64 || off >> m.log_page >= m.klms.size()) return {};
+    const Klm& k = m.klms[off >> m.log_page];
+    std::uint64_t size = std::uint64_t{1} << m.log_page, in = off & (size - 1);
+    return {k.key, k.va + in, size - in};
+  }
+  for (const Klm& k : m.klms) {
+    if (off < k.byte_count) return {k.key, k.va + off, k.byte_count - off};
+    off -= k.byte_count;
+  }
+  return {};
+}
+
+bool is_write(KeyAccess a) {
+  return a != KeyAccess::kLocalRead && a != KeyAccess::kRemoteRead;
+}
+
+KeyView check_level(const Objects& objects, const KeyUser& user, std::uint32_t key, std::uint64_t va, std::uint64_t len, KeyAccess need,
+                    unsigned level) {
   if (key == kReservedLkey && user.rlky && (need == KeyAccess::kLocalRead || need == KeyAccess::kLocalWrite)) return {};
   const Mkey* m = objects.mkey(key);
   if (m == nullptr) return {nullptr, KeyFault::kNoKey};
@@ -49,26 +92,54 @@ KeyView check_key(const Objects& objects, const KeyUser& user, std::uint32_t key
   if (m->qpn != 0xffffff && m->qpn != user.qpn) return {m, KeyFault::kQp};
   if (!allows(*m, need)) return {m, KeyFault::kAccess};
   if (!in_range(*m, va, len)) return {m, KeyFault::kRange};
-  if (m->mode != MkeyMode::kPa && m->mode != MkeyMode::kMtt) return {m, KeyFault::kMode};
-  return {m, KeyFault::kNone};
+  if (m->mode == MkeyMode::kPa || m->mode == MkeyMode::kMtt) return {m, KeyFault::kNone, &objects};
+  if (!is_indirect(*m)) return {m, KeyFault::kMode};
+  if (level == kMaxIndirection) return {m, KeyFault::kIndirect};
+  KeyAccess local = is_write(need) ? KeyAccess::kLocalWrite : KeyAccess::kLocalRead;
+  while (len > 0) {
+    Part p = find_part(*m, va);
+    if (p.left == 0) return {m, KeyFault::kIndirect};
+    std::uint64_t n = std::min(p.left, len);
+    KeyView inner = check_level(objects, user, p.key, p.va, n, local, level + 1);
+    if (!inner.ok()) return inner;
+    va += n;
+    len -= n;
+  }
+  return {m, KeyFault::kNone, &objects};
+}
+
+}  // namespace
+
+KeyView check_key(const Objects& objects, const KeyUser& user, std::uint32_t key, std::uint64_t va, std::uint64_t len, KeyAccess need) {
+  return check_level(objects, user, key, va, len, need, 0);
 }
 
 pci::DmaAddr translate(const KeyView& view, std::uint64_t va, std::size_t len, std::size_t* piece) {
-  if (view.mkey == nullptr || view.mkey->mode == MkeyMode::kPa) {
+  const Mkey* m = view.mkey;
+  for (unsigned level = 0; m != nullptr && is_indirect(*m); ++level) {
+    Part p = find_part(*m, va);
+    m = view.objects->mkey(p.key);
+    if (p.left == 0 || level == kMaxIndirection || (m == nullptr && p.key != kReservedLkey)) {
+      *piece = 0;
+      return 0;
+    }
+    len = static_cast<std::size_t>(std::min<std::uint64_t>(len, p.left));
+    va = p.va;
+  }
+  if (m == nullptr || m->mode == MkeyMode::kPa) {
     *piece = len;
     return va;
   }
-  const Mkey& m = *view.mkey;
   // Page numbers relative to the page of `start`: MTT entry 0.
-  std::uint64_t index = (va >> m.log_page) - (m.start >> m.log_page);
-  if (m.log_page >= 64 || index >= m.mtt.size()) {
+  std::uint64_t index = (va >> m->log_page) - (m->start >> m->log_page);
+  if (m->log_page >= 64 || index >= m->mtt.size()) {
     *piece = 0;
     return 0;
   }
-  std::uint64_t page = std::uint64_t{1} << m.log_page;
+  std::uint64_t page = std::uint64_t{1} << m->log_page;
   std::uint64_t off = va & (page - 1);
   *piece = static_cast<std::size_t>(std::min<std::uint64_t>(len, page - off));
-  return m.mtt[index] + off;
+  return (m->mtt[index] & ~(page - 1)) + off;
 }
 
 bool read_memory(pci::Bus& bus, const KeyView& view, std::uint64_t va, void* dst, std::size_t len) {
@@ -101,10 +172,21 @@ bool write_memory(pci::Bus& bus, const KeyView& view, std::uint64_t va, const vo
     va += n;
     body -= n;
   }
-  if (tail == 0) return true;
-  std::size_t n;
-  pci::DmaAddr at = translate(view, va, tail, &n);
-  return n == tail && bus.dma_write_last_byte_last(at, in, tail);
+  while (tail > 0) {
+    std::size_t n;
+    pci::DmaAddr at = translate(view, va, tail, &n);
+    if (n == 0) return false;
+    // An indirect key may cut the tail once more, and its parts need not lie as the virtual addresses do.
+    std::size_t last = std::min<std::size_t>(n, ((at + n - 1) & 4095) + 1);
+    bool all = n == tail && last == n;
+    if (all) return bus.dma_write_last_byte_last(at, in, n);
+    std::size_t now = n == tail ? n - last : n;
+    if (!bus.dma_write(at, in, now)) return false;
+    in += now;
+    va += now;
+    tail -= now;
+  }
+  return true;
 }
 
 void report_key_fault(pci::Bus& bus, const KeyUser& user, const char* what, std::uint32_t key, std::uint64_t va, std::uint64_t len,

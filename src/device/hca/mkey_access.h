@@ -21,6 +21,7 @@ enum class KeyFault : std::uint8_t {
   kAccess,    // right missing
   kRange,     // outside of [start, start + len)
   kMode,      // access mode that the engine does not translate
+  kIndirect,  // an indirect key's list: too deep, or shorter than the range
   kUnmapped,  // translated, but the bus refused (Bus::last_fault says why)
 };
 const char* key_fault_name(KeyFault f);
@@ -38,11 +39,13 @@ struct KeyUser {
 struct KeyView {
   const Mkey* mkey = nullptr;  // nullptr with kNone: the reserved lkey (bus addresses)
   KeyFault fault = KeyFault::kNone;
+  const Objects* objects = nullptr;  // where the keys behind an indirect one are
   bool ok() const { return fault == KeyFault::kNone; }
 };
 
 // Checks [va, va + len) of `key` for a work request or a request packet of this user. `len` is in bytes, sums in 64 bits, the range
-// is compared by subtraction (va + len may wrap).
+// is compared by subtraction (va + len may wrap). Behind an indirect key (KLMs), every key of its list that the range touches must be of
+// the same PD, cover its part and allow local access of that kind.
 KeyView check_key(const Objects& objects, const KeyUser& user, std::uint32_t key, std::uint64_t va, std::uint64_t len, KeyAccess need);
 
 // Bus address of `va` and how many bytes from there lie in one piece (at most `len`). 0 bytes: not translated.

@@ -12,6 +12,7 @@
 #include "device/hca/qp_error.h"
 #include "device/hca/rc_packet.h"
 #include "device/hca/ud.h"
+#include "device/hca/umr.h"
 #include "device/hca/wqe_fetch.h"
 
 namespace uhca::hca {
@@ -125,9 +126,9 @@ bool begin_message(Lane& lane, Qp& qp) {
     m.error = kLocalQpOp;
   } else {
     m.error = check_wqe(lane, qp, w);
+    m.length = static_cast<std::uint32_t>(w.length);
   }
   if (!m.error && !is_local(opcode_of(m))) {
-    m.length = static_cast<std::uint32_t>(w.length);
     m.psns = std::max<std::uint32_t>(1, static_cast<std::uint32_t>((w.length + qp.mtu_bytes - 1) / qp.mtu_bytes));
     m.packets = is_read_or_atomic(m) ? 1 : m.psns;
     if (opcode_of(m) == WqeOpcode::ATOMIC_CS || opcode_of(m) == WqeOpcode::ATOMIC_FA) m.psns = 1;
@@ -159,6 +160,13 @@ SendWqe* reload(Lane& lane, Qp& qp, const SendMessage& m) {
   static_cast<void>(refuse(EINVAL, "QP {:#x}: send WQE {} cannot be sent again: {}", qp.qpn, m.wqe, why));
   w.valid = false;
   return nullptr;
+}
+
+// Once only: sending may start over at a message before it.
+WcError execute_local(Lane& lane, Qp& qp, const SendMessage& m) {
+  if (m.executed || opcode_of(m) == WqeOpcode::NOP) return {};
+  const SendWqe* w = reload(lane, qp, m);
+  return w == nullptr ? kLocalQpOp : execute_umr(lane, qp, *w);
 }
 
 // Bytes [off, off + len) of the message.
@@ -279,6 +287,14 @@ bool run_requester(Lane& lane, Qp& qp) {
       if (fence_holds(r, m)) break;
       if (is_read_or_atomic(m) && r.reads >= std::max(1u, qp.max_rd_atomic)) break;
     }
+    if (m.psns == 0) {
+      m.error = execute_local(lane, qp, m);
+      if (m.error) {
+        r.fatal = true;
+        break;
+      }
+      m.executed = true;
+    }
     if (r.packet < m.packets) {
       if (static_cast<std::int32_t>(m.first_seq + r.packet - oldest_seq(r)) >= static_cast<std::int32_t>(kSendWindow)) break;
       SendWqe* w = reload(lane, qp, m);
@@ -345,7 +361,7 @@ bool complete_messages(Lane& lane, Qp& qp) {
       Cqe c;
       c.wqe_opcode = m.opcode;
       c.wqe_counter = m.wqe;
-      c.byte_cnt = m.length;
+      c.byte_cnt = m.psns == 0 ? 0 : m.length;
       if (is_read_or_atomic(m) && qp.send_cq != nullptr && m.length <= inline_scatter_limit(*qp.send_cq, qp.scatter_to_cqe_req)) {
         c.data = {r.in_cqe.data(), m.length};
       }
