@@ -5,46 +5,16 @@
 
 #include <filesystem>
 #include <fstream>
-#include <map>
 #include <regex>
-#include <set>
 #include <string>
+
+#include "arch/arrows.h"
 
 namespace fs = std::filesystem;
 
+using namespace uhca::test;
+
 namespace {
-
-const std::set<std::string> kShared = {"base", "prm", "uapi"};
-
-// Folder -> folders of the project (besides itself and the shared ones) whose headers it may include.
-const std::map<std::string, std::set<std::string>> kMay = {
-    {"base", {}},
-    {"uapi", {}},
-    {"prm", {}},
-    {"wire/roce", {"wire/net"}},
-    {"wire/net", {"wire/roce"}},
-    {"device/pci", {"wire/net"}},
-    {"device/hca", {"device/pci", "wire/net", "wire/roce"}},
-    {"kernel/mm", {"device/pci"}},
-    {"kernel/core", {"kernel/mm"}},
-    {"kernel/mlx5_core", {"kernel/mm", "device/pci"}},
-    {"kernel/mlx5_ib", {"kernel/mlx5_core", "kernel/core", "kernel/uverbs", "kernel/mm", "device/pci"}},
-    {"kernel/uverbs", {"kernel/core", "kernel/mm"}},
-    {"kernel/cm", {"kernel/core", "kernel/mm"}},
-    {"kernel/sys", {"kernel/uverbs", "kernel/cm", "kernel/core", "kernel/mlx5_ib", "kernel/mm", "device/pci"}},
-    {"user/verbs", {}},
-    {"user/mlx5", {"user/verbs"}},
-    {"user/stubs/efa", {}},
-    {"user/stubs/hns", {}},
-    {"tool", {"device/pci"}},
-};
-
-// Shared folders that a floor must do without: hardware layouts are no business of the user API or the core.
-const std::map<std::string, std::set<std::string>> kMayNotShare = {
-    {"base", {"prm", "uapi"}},        {"prm", {"uapi"}},         {"wire/roce", {"prm", "uapi"}}, {"wire/net", {"prm", "uapi"}},
-    {"device/pci", {"prm", "uapi"}},  {"device/hca", {"uapi"}},  {"kernel/core", {"prm"}},       {"kernel/uverbs", {"prm"}},
-    {"kernel/mm", {"prm", "uapi"}},   {"user/verbs", {"prm"}},
-};
 
 std::string folder_of(const std::string& relative) {
   std::string best;
@@ -77,8 +47,7 @@ TEST(Architecture, IncludesFollowTheArrows) {
       ASSERT_FALSE(to.empty()) << file << " includes \"" << target << "\", which is in no folder of the architecture";
       if (to == from) continue;
       if (kShared.count(to)) {
-        auto no = kMayNotShare.find(from);
-        EXPECT_FALSE(no != kMayNotShare.end() && no->second.count(to)) << "arrow " << from << " -> " << to << " (" << file << ")";
+        EXPECT_FALSE(forbidden_share(from, to)) << "arrow " << from << " -> " << to << " (" << file << ")";
         continue;
       }
       EXPECT_TRUE(kMay.at(from).count(to)) << "arrow " << from << " -> " << to << " is not in the architecture (" << file << " includes \""

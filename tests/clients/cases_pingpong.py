@@ -118,6 +118,9 @@ def traced(place):
             require(re.search(r" us +\d+ +%s " % layer, text), "no %s event in:\n%s" % (layer, text[:3000]))
         for name in ("ibv_post_send", "CREATE_QP", "RTR2RTS_QP", "RC_SEND_FIRST", "RC_ACKNOWLEDGE"):
             require(name in text, "no %s in the trace" % name)
+        for call in (r"ioctl +fd=\d+ +object=QP +method=DESTROY", "open"):  # two programs, each call told once
+            n = len(re.findall(" syscall +%s " % call, text))
+            require(n == 2, "%d events for two calls of %s" % (n, call))
         frames.check(pcap)
         only = subprocess.run([UHCA, "trace", "--only", "ibv_post_send#1"] + command[6:], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                               timeout=120).stdout

@@ -414,7 +414,9 @@ TEST(Uplink, LinksLeaveNothingBehind) {
 struct Attacker {
   int sock = -1, memfd = -1;
   std::byte* memory = nullptr;
+  std::thread helper;  // acts on the ring later
   ~Attacker() {
+    if (helper.joinable()) helper.join();
     if (memory) munmap(memory, kRingBytes);
     if (sock >= 0) close(sock);
     if (memfd >= 0) close(memfd);
@@ -520,10 +522,10 @@ TEST(Hostile, BrokenRingsCloseTheLink) {
   expect_corrupt("tail back", [&](Attacker& x) {
     x.length_at(0, 50);
     x.header().tail = 64;
-    std::thread([&x] {
+    x.helper = std::thread([&x] {
       while (x.header().head.load() != 64) std::this_thread::yield();
       x.header().tail = 0;
-    }).detach();
+    });
   });
   EXPECT_EQ(a->counters().links_accepted.get(), corrupt);
 }

@@ -8,7 +8,6 @@
 
 #include "base/inside.h"
 #include "base/log.h"
-#include "base/trace.h"
 #include "kernel/uverbs/ufile.h"
 
 namespace uhca::kernel {
@@ -242,8 +241,6 @@ Status UverbsFile::run(UserPtr arg) {
 
   Status s = p.run();
   p.finish(s.ok());
-  if (trace::on())
-    trace::Event("syscall", "ioctl").str("object", obj->name).str("method", m->name).unum("attrs", hdr.num_attrs).num("errno", s.code());
   return s;
 }
 

@@ -4,7 +4,6 @@
 
 #include "base/inside.h"
 #include "base/log.h"
-#include "base/trace.h"
 #include "kernel/uverbs/write_cmds.h"
 #include "uapi/rdma_next.h"
 
@@ -221,9 +220,7 @@ Result<std::size_t> UverbsFile::write(UserPtr buf, std::size_t count) {
     if (b.driver_udata.inlen) b.driver_udata.inbuf = p + b.ucore.inlen;
     if (b.driver_udata.outlen) b.driver_udata.outbuf = ex.response + b.ucore.outlen;
   }
-  Status s = c->handler(b);
-  if (trace::on()) trace::Event("syscall", "write").str("command", c->name).unum("bytes", count).num("errno", s.code());
-  if (!s.ok()) return s.error();
+  UHCA_CHECK(c->handler(b));
   return count;
 }
 
