@@ -36,15 +36,16 @@ std::size_t copy_by_kernel(void* dst, const void* src, std::size_t n) {
   auto pid = static_cast<pid_t>(syscall(SYS_getpid));
   char bounce[1024];
   std::size_t done = 0;
+  // syscall() is variadic: its last argument lies on the stack, where an int leaves half of the word undefined, so the flags are 0UL.
   while (done < n) {
     std::size_t chunk = n - done < sizeof bounce ? n - done : sizeof bounce;
     iovec local{bounce, chunk};
     iovec remote{const_cast<char*>(static_cast<const char*>(src)) + done, chunk};
-    long got = syscall(SYS_process_vm_readv, pid, &local, 1, &remote, 1, 0);
+    long got = syscall(SYS_process_vm_readv, pid, &local, 1, &remote, 1, 0UL);
     if (got <= 0) break;
     local.iov_len = static_cast<std::size_t>(got);
     remote = {static_cast<char*>(dst) + done, static_cast<std::size_t>(got)};
-    long put = syscall(SYS_process_vm_writev, pid, &local, 1, &remote, 1, 0);
+    long put = syscall(SYS_process_vm_writev, pid, &local, 1, &remote, 1, 0UL);
     if (put <= 0) break;
     done += static_cast<std::size_t>(put);
     if (put < got || static_cast<std::size_t>(got) < chunk) break;

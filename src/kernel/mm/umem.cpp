@@ -277,7 +277,7 @@ Result<std::unique_ptr<DmaBuffer>> IommuDomain::alloc_coherent(std::size_t size)
   if (size == 0) return refuse(EINVAL, "coherent buffer of 0 bytes");
   std::size_t bytes = align_up(size, kPage);
   // Raw: the shim's own mmap wrapper has no business here. Not inherited: a child must not see (or free) the parent's queues.
-  long p = syscall(SYS_mmap, nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  long p = syscall(SYS_mmap, nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0L);
   if (p == -1) return refuse(ENOMEM, "no memory for a coherent buffer of {} bytes", bytes);
   auto* cpu = reinterpret_cast<void*>(p);
   if (syscall(SYS_madvise, cpu, bytes, MADV_DONTFORK) != 0) {
