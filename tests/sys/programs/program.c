@@ -44,26 +44,24 @@ static int device(void) {
 
 /* GET_CONTEXT by ioctl is the provider's business; QUERY_PORT needs a context: EINVAL before it. */
 static int query_port(int fd) {
-  struct {
-    struct ib_uverbs_ioctl_hdr h;
-    struct ib_uverbs_attr a[2];
-  } c;
+  _Alignas(8) char c[sizeof(struct ib_uverbs_ioctl_hdr) + 2 * sizeof(struct ib_uverbs_attr)];
+  struct ib_uverbs_ioctl_hdr* h = (void*)c;
   char resp[64];
-  memset(&c, 0, sizeof c);
-  c.h.length = sizeof c;
-  c.h.object_id = UVERBS_OBJECT_DEVICE;
-  c.h.method_id = UVERBS_METHOD_QUERY_PORT;
-  c.h.num_attrs = 2;
-  c.h.driver_id = RDMA_DRIVER_MLX5;
-  c.a[0].attr_id = UVERBS_ATTR_QUERY_PORT_PORT_NUM;
-  c.a[0].len = 1;
-  c.a[0].flags = UVERBS_ATTR_F_MANDATORY;
-  c.a[0].data = 1;
-  c.a[1].attr_id = UVERBS_ATTR_QUERY_PORT_RESP;
-  c.a[1].len = sizeof resp;
-  c.a[1].flags = UVERBS_ATTR_F_MANDATORY;
-  c.a[1].data = (unsigned long)resp;
-  return ioctl(fd, RDMA_VERBS_IOCTL, &c);
+  memset(c, 0, sizeof c);
+  h->length = sizeof c;
+  h->object_id = UVERBS_OBJECT_DEVICE;
+  h->method_id = UVERBS_METHOD_QUERY_PORT;
+  h->num_attrs = 2;
+  h->driver_id = RDMA_DRIVER_MLX5;
+  h->attrs[0].attr_id = UVERBS_ATTR_QUERY_PORT_PORT_NUM;
+  h->attrs[0].len = 1;
+  h->attrs[0].flags = UVERBS_ATTR_F_MANDATORY;
+  h->attrs[0].data = 1;
+  h->attrs[1].attr_id = UVERBS_ATTR_QUERY_PORT_RESP;
+  h->attrs[1].len = sizeof resp;
+  h->attrs[1].flags = UVERBS_ATTR_F_MANDATORY;
+  h->attrs[1].data = (unsigned long)resp;
+  return ioctl(fd, RDMA_VERBS_IOCTL, c);
 }
 
 static int fds_open(void) {
