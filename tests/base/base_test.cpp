@@ -69,7 +69,7 @@ class SafeCopy : public testing::TestWithParam<bool> {
  protected:
   void SetUp() override {
     if (GetParam()) {
-      struct sigaction sa{};
+      struct sigaction sa {};
       sa.sa_sigaction = on_fault;
       sa.sa_flags = SA_SIGINFO | SA_NODEFER;
       sigaction(SIGSEGV, &sa, &old_segv_);
@@ -89,7 +89,8 @@ class SafeCopy : public testing::TestWithParam<bool> {
     munmap(page_ + 8192, 4096);
   }
   char* page_ = nullptr;
-  struct sigaction old_segv_{}, old_bus_{};
+  struct sigaction old_segv_ {
+  }, old_bus_{};
 };
 
 TEST_P(SafeCopy, CopiesEverySize) {
@@ -172,7 +173,10 @@ TEST(Fd, InternalDescriptorsLiveHigh) {
 std::atomic<int> raised{0};
 
 TEST(Inside, DeferredSignalsAreRaisedByTheOutermostGuard) {
-  inside::raise_deferred.store([] { ++raised; inside::state.deferred = 0; });
+  inside::raise_deferred.store([] {
+    ++raised;
+    inside::state.deferred = 0;
+  });
   {
     inside::Guard a;
     EXPECT_TRUE(inside::active());
@@ -186,6 +190,31 @@ TEST(Inside, DeferredSignalsAreRaisedByTheOutermostGuard) {
   EXPECT_FALSE(inside::active());
   { inside::Guard c; }
   EXPECT_EQ(raised.load(), 1);
+  inside::raise_deferred.store(nullptr);
+}
+
+std::string held;
+
+TEST(Inside, AsynchronousCancellationIsHeldByTheOutermostGuardAndComesBeforeSignals) {
+  inside::hold_cancellation.store([](bool on) { held += on ? '+' : '-'; });
+  inside::raise_deferred.store([] {
+    held += 's';
+    inside::state.deferred = 0;
+  });
+  { inside::Guard a; }
+  EXPECT_EQ(held, "") << "a thread that is cancelled at cancellation points only";
+  inside::state.cancelable = 1;
+  {
+    inside::EngineGuard a;
+    EXPECT_TRUE(inside::in_engine());
+    inside::Guard b;
+    inside::state.deferred = 1;
+    EXPECT_EQ(held, "+");
+  }
+  EXPECT_EQ(held, "+-s");
+  EXPECT_FALSE(inside::in_engine());
+  inside::state.cancelable = 0;
+  inside::hold_cancellation.store(nullptr);
   inside::raise_deferred.store(nullptr);
 }
 
@@ -209,7 +238,8 @@ TEST(Trace, EventsAreWholeJsonLines) {
   close(p[0]);
   std::string text(buf);
   std::string first = text.substr(0, text.find('\n'));
-  EXPECT_NE(first.find("\"layer\":\"api\",\"name\":\"test\",\"neg\":-5,\"big\":18446744073709551615,\"h\":\"0xbeef\",\"s\":\"a\\\"b\\\\c\\u000a\",\"f\":true}"),
+  EXPECT_NE(first.find("\"layer\":\"api\",\"name\":\"test\",\"neg\":-5,\"big\":18446744073709551615,\"h\":\"0xbeef\",\"s\":"
+                       "\"a\\\"b\\\\c\\u000a\",\"f\":true}"),
             std::string::npos)
       << first;
   EXPECT_EQ(text.substr(text.size() - 13), ",\"cut\":true}\n");

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: MIT
 """Faults between two ends: completion errors, memory that goes away, cancellation and signals, SIGKILL, fork."""
 import os
+import random
 import re
+import time
 
-from rig import BUILD, Failure, Namespaces, Place, finish, free_port, output, pair, require, stop
+from rig import BUILD, Failure, Namespaces, Place, finish, free_port, output, require, stop, wait_listening
 
 PROGRAMS = os.path.join(BUILD, "bin", "clients")
 
@@ -99,6 +101,73 @@ def ended_well(once):
     require(status == 0, "exit status %s:\n%s" % (status, out[-3000:]))
 
 
+SIGNALS = ["cancelled_deferred", "cancelled_asynchronously", "cancelled_waiting", "jumped_out", "verbs_from_handlers", "small_stacks"]
+FORKS = ["child_talks_to_parent", "child_misuses_what_it_inherits", "helpers_are_harmless", "exec_keeps_nothing", "grandchildren"]
+
+
+def alone(place, name):
+    p = place.start(program(name), str(place.gid_index()))
+    out = finish(p)
+    return out, p.returncode
+
+
+def passed(once, name):
+    out, status = once.get()
+    require("ok %s\n" % name in out, "did not pass; exit status %s:\n%s" % (status, out[-3000:]))
+
+
+def residue():
+    """What a killed process could leave behind on the host."""
+    with open("/proc/net/unix") as f:
+        names = sorted(w[7] for w in (line.split() for line in f) if len(w) > 7 and "uhca" in w[7])
+    return names, sorted(n for n in os.listdir("/dev/shm") if "uhca" in n), sorted(n for n in os.listdir("/tmp") if n.startswith("uhca"))
+
+
+def peers_killed(place, rounds=30):
+    """One side stays and sees its peers die at random moments of their lives, one after the other."""
+    before, port, gid = residue(), free_port(), str(place.gid_index())
+    keeper = place.start(program("life"), "keeper", str(port), gid)
+    peer = None
+    try:
+        wait_listening(keeper, port)
+        for i in range(rounds):
+            peer = place.start(program("life"), "peer", "127.0.0.1", str(port), gid, "1000")
+            time.sleep(random.uniform(0.02, 0.3))
+            require(peer.poll() is None, "the peer ended by itself, %s:\n%s" % (peer.returncode, output(peer)))
+            stop(peer)
+            require(keeper.poll() is None, "the survivor ended with %s after %d:\n%s" % (keeper.returncode, i, output(keeper)))
+        peer = place.start(program("life"), "peer", "127.0.0.1", str(port), gid, "2")
+        out = finish(peer, 30)
+        require(peer.returncode == 0, "a new pair does not work: %s\n%s\nsurvivor:\n%s" % (peer.returncode, out, output(keeper)))
+        deadline = time.time() + 20
+        while "after 2 rounds" not in output(keeper) and time.time() < deadline:
+            time.sleep(0.05)
+        held = [int(n) for n in re.findall(r"; (\d+) descriptors", output(keeper))]
+        require(len(held) > rounds // 3, "hardly a peer came far enough to be killed:\n" + output(keeper))
+        require(held[-1] <= held[1] + 1, "the survivor's descriptors grow: %s" % held)
+    finally:
+        stop(keeper, *([peer] if peer else []))
+    require(residue() == before, "left behind: %s, before: %s" % (residue(), before))
+
+
+def keeper_killed(place, rounds=8):
+    before, gid = residue(), str(place.gid_index())
+    for _ in range(rounds):
+        port = free_port()
+        keeper = place.start(program("life"), "keeper", str(port), gid)
+        peer = None
+        try:
+            wait_listening(keeper, port)
+            peer = place.start(program("life"), "peer", "127.0.0.1", str(port), gid, "1000")
+            time.sleep(random.uniform(0.1, 0.5))
+            stop(keeper)
+            out = finish(peer, 30)
+            require(peer.returncode == 3 or "cannot connect" in out, "the survivor ended with %s:\n%s" % (peer.returncode, out))
+        finally:
+            stop(keeper, *([peer] if peer else []))
+    require(residue() == before, "left behind: %s, before: %s" % (residue(), before))
+
+
 def register(runner):
     log = {"UHCA_LOG": "stderr"}
     with Namespaces() as hosts:
@@ -111,3 +180,12 @@ def register(runner):
                 for name in FAULTS:
                     runner.case("fault %s/%s/%s" % (name, label, where), fault, once, name)
                 runner.case("faults end well/%s/%s" % (label, where), ended_well, once)
+    for label, core in (("ours", False), ("rdma-core", True)):
+        here = Place(rdma_core=core)
+        for topic, names in (("signals", SIGNALS), ("forks", FORKS)):
+            once = Once(lambda h=here, t=topic: alone(h, t))
+            for name in names:
+                runner.case("%s %s/%s" % (topic, name, label), passed, once, name)
+            runner.case("%s end well/%s" % (topic, label), ended_well, once)
+        runner.case("peers killed at random/" + label, peers_killed, here, 30 if not core else 10)
+        runner.case("keeper killed at random/" + label, keeper_killed, here, 6 if not core else 3)

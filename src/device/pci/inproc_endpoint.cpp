@@ -54,29 +54,29 @@ InprocSlot::~InprocSlot() {
 }
 
 std::uint32_t InprocSlot::read32(std::uint64_t offset) {
-  inside::Guard guard;
+  inside::EngineGuard guard;
   return static_cast<std::uint32_t>(engine_->mmio_read(offset, 4));
 }
 
 void InprocSlot::write32(std::uint64_t offset, std::uint32_t value) {
-  inside::Guard guard;
+  inside::EngineGuard guard;
   engine_->mmio_write(offset, value, 4);
   after_work();
 }
 
 void InprocSlot::write64(std::uint64_t offset, std::uint64_t value) {
-  inside::Guard guard;
+  inside::EngineGuard guard;
   engine_->mmio_write(offset, value, 8);
   after_work();
 }
 
 void InprocSlot::reset() {
-  inside::Guard guard;
+  inside::EngineGuard guard;
   engine_->reset();
 }
 
 bool InprocSlot::reentered() {
-  if (!inside::active()) return false;
+  if (!inside::in_engine()) return false;
   missed_.store(true, std::memory_order_release);
   service_->poke();
   return true;
@@ -95,7 +95,7 @@ void InprocSlot::after_work() {
 void InprocSlot::doorbell(std::uint64_t bar_offset, std::uint64_t value) {
   if (reentered()) return;
   KeepErrno keep;
-  inside::Guard guard;
+  inside::EngineGuard guard;
   engine_->uar_store(bar_offset, value);
   if ((bar_offset & kPageMask) == kArmRegister) {
     service_->unattend();
@@ -108,7 +108,7 @@ void InprocSlot::doorbell(std::uint64_t bar_offset, std::uint64_t value) {
 void InprocSlot::look_at_send_queue(std::uint32_t qpn) {
   if (reentered()) return;
   KeepErrno keep;
-  inside::Guard guard;
+  inside::EngineGuard guard;
   engine_->look_at_send_queue(qpn);
   engine_->drive(false);
   after_work();
@@ -117,7 +117,7 @@ void InprocSlot::look_at_send_queue(std::uint32_t qpn) {
 void InprocSlot::look_at_cq(std::uint32_t cqn) {
   if (reentered()) return;
   KeepErrno keep;
-  inside::Guard guard;
+  inside::EngineGuard guard;
   engine_->look_at_cq(cqn);
   service_->unattend();
   after_work();
@@ -126,7 +126,7 @@ void InprocSlot::look_at_cq(std::uint32_t cqn) {
 void InprocSlot::polled_empty() {
   if (reentered()) return;
   KeepErrno keep;
-  inside::Guard guard;
+  inside::EngineGuard guard;
   engine_->drive(false);
   service_->polled();
   after_work();
@@ -135,7 +135,7 @@ void InprocSlot::polled_empty() {
 void InprocSlot::going_to_sleep() {
   if (reentered()) return;
   KeepErrno keep;
-  inside::Guard guard;
+  inside::EngineGuard guard;
   service_->unattend();
   engine_->drive(true);
   after_work();

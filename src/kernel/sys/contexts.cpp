@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Contexts of the system's rdma-core get the two hooks: the operation pointers of the opened context are replaced by ours, which call
-// the original and then tell the device. Our own provider calls the hooks itself (uhca_hook_attach); its operations are
-// replaced only while tracing, for the events of layer "api".
+// The operation pointers of an opened context are replaced by ours, which call the original. Contexts of the system's rdma-core thereby get
+// the two hooks; our own provider calls them itself (uhca_hook_attach). While tracing, the events of layer "api" are made here.
+//
+// A data path operation of a provider holds its locks, so it counts as inside: a handler of the program that leaves by longjmp, or posts
+// and polls itself, runs after the operation, and so does an asynchronous cancellation.
 #include "kernel/sys/contexts.h"
 
 #include <infiniband/verbs.h>
@@ -10,6 +12,7 @@
 #include <memory>
 #include <mutex>
 
+#include "base/inside.h"
 #include "base/trace.h"
 #include "base/types.h"
 #include "kernel/sys/api_trace.h"
@@ -90,6 +93,7 @@ void polled_nothing(const Wrapped& w) {
 }
 
 int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) {
+  inside::Guard guard;
   Wrapped* w = wrapped(qp->context);
   int r = w->ops.post_send(qp, wr, bad);
   if (trace::on()) trace_post_send(qp, wr, r);
@@ -98,6 +102,7 @@ int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) {
 }
 
 int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad) {
+  inside::Guard guard;
   Wrapped* w = wrapped(qp->context);
   int r = w->ops.post_recv(qp, wr, bad);
   if (trace::on()) trace_post_recv("ibv_post_recv", qp->qp_num, wr, r);
@@ -105,6 +110,7 @@ int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad) {
 }
 
 int post_srq_recv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad) {
+  inside::Guard guard;
   Wrapped* w = wrapped(srq->context);
   int r = w->ops.post_srq_recv(srq, wr, bad);
   if (trace::on()) trace_post_recv("ibv_post_srq_recv", srq->handle, wr, r);
@@ -112,6 +118,7 @@ int post_srq_recv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad) {
 }
 
 int poll_cq(ibv_cq* cq, int n, ibv_wc* wc) {
+  inside::Guard guard;
   Wrapped* w = wrapped(cq->context);
   int r = w->ops.poll_cq(cq, n, wc);
   if (r == 0 && w->hooks) {
@@ -139,6 +146,7 @@ void armed(const Wrapped& w, const ibv_cq* cq) {
 }
 
 int req_notify_cq(ibv_cq* cq, int solicited_only) {
+  inside::Guard guard;
   Wrapped* w = wrapped(cq->context);
   int r = w->ops.req_notify_cq(cq, solicited_only);
   if (trace::on()) trace::Event("api", "ibv_req_notify_cq").hex("cqn", cqn_of(*w, cq)).num("solicited_only", solicited_only).num("ret", r);
@@ -147,6 +155,7 @@ int req_notify_cq(ibv_cq* cq, int solicited_only) {
 }
 
 int start_poll(ibv_cq_ex* cq, ibv_poll_cq_attr* attr) {
+  inside::Guard guard;
   const ExCq* e = cqs.find(cq);
   Wrapped* w = wrapped(cq->context);
   int r = e->start_poll(cq, attr);
@@ -159,6 +168,7 @@ int start_poll(ibv_cq_ex* cq, ibv_poll_cq_attr* attr) {
 }
 
 int next_poll(ibv_cq_ex* cq) {
+  inside::Guard guard;
   const ExCq* e = cqs.find(cq);
   Wrapped* w = wrapped(cq->context);
   int r = e->next_poll(cq);
@@ -168,6 +178,7 @@ int next_poll(ibv_cq_ex* cq) {
 }
 
 int wr_complete(ibv_qp_ex* qp) {
+  inside::Guard guard;
   const ExQp* e = qps.find(qp);
   Wrapped* w = wrapped(qp->qp_base.context);
   int r = e->complete(qp);
@@ -247,7 +258,6 @@ void contexts_wrap(ibv_context* c) {
   std::shared_ptr<CmdFile> file = cmdfile_of(c->cmd_fd);
   if (!file) return;  // a device that is not ours
   bool hooks = !file->provider.load();
-  if (!hooks && !trace::on()) return;
   auto* w = new Wrapped{c->ops, nullptr, nullptr, file, hooks};
   verbs_context* vc = verbs_get_ctx(c);
   if (vc) {

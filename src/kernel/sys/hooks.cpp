@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The hooks of uapi/hooks.h. No Guard here: the slot has its own, and takes a held one for a re-entry.
+// The hooks of uapi/hooks.h. The slot has its own Guard.
 #include "uapi/hooks.h"
 
 #include <cerrno>

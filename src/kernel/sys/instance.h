@@ -43,9 +43,9 @@ class KernelEntry {
   KernelEntry& operator=(const KernelEntry&) = delete;
 
  private:
-  int cancel_ = 0;
   int errno_;
-  inside::Guard guard_;
+  inside::Guard guard_;  // holds asynchronous cancellation back before, and lets it in after, what follows
+  int cancel_ = 0;
 };
 
 // Once per thread: SIGSEGV and SIGBUS are not blocked (one system call the first time).
