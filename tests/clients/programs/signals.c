@@ -6,6 +6,7 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <sys/syscall.h>
 
 #include "ends.h"
 
@@ -194,26 +195,18 @@ static void cancelled_waiting(void) {
 
 /* ---- handlers */
 
-static pthread_t target;
-static atomic_int shooting;
-static void* shoots(void* unused) {
-  (void)unused;
-  while (atomic_load(&shooting)) {
-    pthread_kill(target, SIGUSR1);
-    for (unsigned k = some(3000); k > 0; --k) atomic_load(&shooting);
-  }
-  return NULL;
-}
+/* `body` on this thread, with a signal for it about every 100 us. */
 static void under_fire(void (*body)(struct loop*), struct loop* l, void (*handler)(int), int flags) {
   struct sigaction act = {.sa_handler = handler, .sa_flags = flags};
   sigaction(SIGUSR1, &act, NULL);
-  target = pthread_self();
-  atomic_store(&shooting, 1);
-  pthread_t t;
-  NEED(pthread_create(&t, NULL, shoots, NULL) == 0);
+  struct sigevent to_me = {.sigev_notify = SIGEV_THREAD_ID, .sigev_signo = SIGUSR1};
+  to_me._sigev_un._tid = (pid_t)syscall(SYS_gettid);
+  timer_t timer;
+  NEED(timer_create(CLOCK_MONOTONIC, &to_me, &timer) == 0);
+  struct itimerspec often = {.it_interval = {.tv_nsec = 101000}, .it_value = {.tv_nsec = 101000}};
+  NEED(timer_settime(timer, 0, &often, NULL) == 0);
   body(l);
-  atomic_store(&shooting, 0);
-  NEED(pthread_join(t, NULL) == 0);
+  NEED(timer_delete(timer) == 0);
   signal(SIGUSR1, SIG_IGN);
 }
 
