@@ -144,7 +144,8 @@ def peers_killed(place, rounds=30):
             time.sleep(0.05)
         held = [int(n) for n in re.findall(r"; (\d+) descriptors", output(keeper))]
         require(len(held) > rounds // 3, "hardly a peer came far enough to be killed:\n" + output(keeper))
-        require(held[-1] <= held[1] + 1, "the survivor's descriptors grow: %s" % held)
+        # The connection to a peer that has just gone may still be open; what matters is that they do not add up.
+        require(sorted(held[-5:])[2] <= sorted(held[:5])[2] and max(held) <= min(held) + 4, "the survivor's descriptors grow: %s" % held)
     finally:
         stop(keeper, *([peer] if peer else []))
     require(residue() == before, "left behind: %s, before: %s" % (residue(), before))

@@ -17,6 +17,7 @@
 
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/no_cancel.h"
 
 namespace uhca::kernel {
 namespace {
@@ -45,6 +46,7 @@ bool is_v4_mapped(const ib_gid& g) {
 }
 
 NetdevAddresses netdev_addresses(const std::string& netdev) {
+  NoCancel alive;
   NetdevAddresses out;
   if (netdev.empty()) return out;
   out.ifindex = static_cast<int>(if_nametoindex(netdev.c_str()));
@@ -70,6 +72,7 @@ NetdevAddresses netdev_addresses(const std::string& netdev) {
 }
 
 bool is_local_address(const ib_gid& gid) {
+  NoCancel alive;
   ifaddrs* list = nullptr;
   if (getifaddrs(&list) != 0) return false;
   bool found = false;

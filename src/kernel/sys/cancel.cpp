@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Asynchronous cancellation must not end a thread inside our floors, nor inside a provider's data path, where locks are held. Deferred
-// cancellation does no harm there: neither has a cancellation point.
+// cancellation does no harm there: neither has a cancellation point (base/no_cancel.h where it would).
 #include <pthread.h>
 
 #include "base/inside.h"

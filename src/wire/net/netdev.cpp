@@ -15,6 +15,7 @@
 #include <memory>
 
 #include "base/log.h"
+#include "base/no_cancel.h"
 
 namespace uhca::wire {
 namespace {
@@ -22,6 +23,7 @@ namespace {
 using IfList = std::unique_ptr<ifaddrs, decltype(&freeifaddrs)>;
 
 Result<IfList> list_interfaces() {
+  NoCancel alive;
   ifaddrs* head = nullptr;
   if (getifaddrs(&head) != 0) return refuse(errno, "cannot list the interfaces of this host");
   return IfList(head, &freeifaddrs);
@@ -59,6 +61,7 @@ Mac invented_mac(const std::string& interface) {
 }
 
 unsigned mtu_of(const std::string& name) {
+  NoCancel alive;
   int s = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (s < 0) s = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   ifreq r{};

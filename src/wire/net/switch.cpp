@@ -18,6 +18,7 @@
 
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/no_cancel.h"
 #include "base/trace.h"
 
 namespace uhca::wire {
@@ -470,6 +471,7 @@ Nanos HostSwitch::housekeeping(Nanos now) {
 }
 
 std::vector<unsigned> bound_slots(const std::string& prefix) {
+  NoCancel alive;
   std::vector<unsigned> slots;
   std::FILE* f = std::fopen("/proc/net/unix", "re");
   if (!f) return slots;
