@@ -8,7 +8,10 @@
 // clang-format off
 #define UHCA_PRM_cqe64(F) \
   F(wqe_id, 0x10, 0x10, 1) \
+  F(rss_hash_result, 0x60, 0x20, 1) \
+  F(rss_hash_type, 0x80, 0x8, 1) \
   F(ml_path, 0x88, 0x8, 1) \
+  F(check_sum, 0xa0, 0x10, 1) \
   F(slid, 0xb0, 0x10, 1) \
   F(flags_rqpn, 0xc0, 0x20, 1) \
   F(hds_ip_ext, 0xe0, 0x8, 1) \

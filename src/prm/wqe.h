@@ -56,6 +56,17 @@ UHCA_PRM_LAYOUT(wqe_inline_seg, 0x20)
   F(rgid, 0x100, 0x8, 16)
 UHCA_PRM_LAYOUT(wqe_av, 0x180)
 
+// Ethernet: checksum flags, TSO's mss, and inlined headers (their first two bytes, the rest follows) or a VLAN tag to insert.
+#define UHCA_PRM_wqe_eth_seg(F) \
+  F(cs_flags, 0x20, 0x8, 1) \
+  F(swp_flags, 0x28, 0x8, 1) \
+  F(mss, 0x30, 0x10, 1) \
+  F(flow_table_metadata, 0x40, 0x20, 1) \
+  F(inline_hdr_sz, 0x60, 0x10, 1) \
+  F(inline_hdr_start, 0x70, 0x10, 1) \
+  F(vlan_tci, 0x70, 0x10, 1)
+UHCA_PRM_LAYOUT(wqe_eth_seg, 0x80)
+
 #define UHCA_PRM_wqe_srq_next_seg(F) \
   F(next_wqe_index, 0x10, 0x10, 1) \
   F(signature, 0x20, 0x8, 1)
@@ -89,7 +100,7 @@ UHCA_PRM_LAYOUT(wqe_mkey_context_seg, 0x200)
 // clang-format on
 
 #define UHCA_PRM_LAYOUTS_wqe(L) \
-  L(wqe_ctrl_seg) L(wqe_raddr_seg) L(wqe_atomic_seg) L(wqe_data_seg) L(wqe_inline_seg) L(wqe_av) L(wqe_srq_next_seg) \
+  L(wqe_ctrl_seg) L(wqe_raddr_seg) L(wqe_atomic_seg) L(wqe_data_seg) L(wqe_inline_seg) L(wqe_av) L(wqe_eth_seg) L(wqe_srq_next_seg) \
   L(wqe_xrc_seg) L(wqe_umr_ctrl_seg) L(wqe_mkey_context_seg)
 
 namespace uhca::prm {
@@ -119,6 +130,14 @@ inline constexpr std::uint8_t kWqeCtrlSolicited = 1 << 1;
 inline constexpr std::uint8_t kWqeCtrlCqUpdate = 2 << 2;
 inline constexpr std::uint8_t kWqeCtrlInitiatorSmallFence = 1 << 5;
 inline constexpr std::uint8_t kWqeCtrlFence = 4 << 5;
+
+// wqe_eth_seg.cs_flags and .inline_hdr_sz (Linux qp.h: MLX5_ETH_WQE_*).
+inline constexpr std::uint8_t kEthWqeL3InnerCsum = 1 << 4;
+inline constexpr std::uint8_t kEthWqeL4InnerCsum = 1 << 5;
+inline constexpr std::uint8_t kEthWqeL3Csum = 1 << 6;
+inline constexpr std::uint8_t kEthWqeL4Csum = 1 << 7;
+inline constexpr std::uint16_t kEthWqeInsertVlan = 1 << 15;
+inline constexpr std::uint16_t kEthWqeSvlan = 1 << 0;
 
 // wqe_umr_ctrl_seg.flags and .mkey_mask, wqe_mkey_context_seg.free and .access_flags (mlx5dv.h: MLX5_WQE_UMR_CTRL_*,
 // MLX5_WQE_MKEY_CONTEXT_*).

@@ -159,7 +159,7 @@ TEST(PrmOracle, EveryFieldLiesWhereTheKernelPutsIt) {
   std::string text = kernel_headers();
   ASSERT_FALSE(text.empty()) << "install linux-headers-amd64";
   Ifc ifc(text);
-  const std::set<std::string> elsewhere = {"wqe_ctrl_seg", "wqe_raddr_seg", "wqe_atomic_seg", "wqe_data_seg", "wqe_inline_seg", "wqe_av",
+  const std::set<std::string> elsewhere = {"wqe_ctrl_seg", "wqe_raddr_seg", "wqe_atomic_seg", "wqe_data_seg", "wqe_inline_seg", "wqe_av", "wqe_eth_seg",
                                            "wqe_srq_next_seg", "wqe_umr_ctrl_seg", "wqe_umr_klm_seg", "wqe_xrc_seg", "wqe_umr_mkey_seg", "wqe_mkey_context_seg", "cqe64", "err_cqe"};
   int layouts = 0, fields = 0;
   for (const prm::LayoutInfo* layout : prm::all_layouts()) {
@@ -214,6 +214,12 @@ TEST(PrmOracle, WorkQueueEntries) {
   EXPECT_EQ(wqe_av::hop_limit.offset, AT(mlx5_wqe_av, hop_limit));
   EXPECT_EQ(wqe_av::grh_gid_fl.offset, AT(mlx5_wqe_av, grh_gid_fl));
   EXPECT_EQ(wqe_av::rgid.offset, AT(mlx5_wqe_av, rgid));
+  EXPECT_EQ(wqe_eth_seg::cs_flags.offset, AT(mlx5_wqe_eth_seg, cs_flags));
+  EXPECT_EQ(wqe_eth_seg::mss.offset, AT(mlx5_wqe_eth_seg, mss));
+  EXPECT_EQ(wqe_eth_seg::inline_hdr_sz.offset, AT(mlx5_wqe_eth_seg, inline_hdr_sz));
+  EXPECT_EQ(wqe_eth_seg::inline_hdr_start.offset, AT(mlx5_wqe_eth_seg, inline_hdr_start));
+  EXPECT_EQ(kEthWqeL3Csum, MLX5_ETH_WQE_L3_CSUM);
+  EXPECT_EQ(kEthWqeL4Csum, MLX5_ETH_WQE_L4_CSUM);
   EXPECT_EQ(wqe_srq_next_seg::next_wqe_index.offset, AT(mlx5_wqe_srq_next_seg, next_wqe_index));
   EXPECT_EQ(wqe_srq_next_seg::signature.offset, AT(mlx5_wqe_srq_next_seg, signature));
   // What mlx5dv.h's own helper writes must read back.

@@ -74,6 +74,8 @@ void fill_general(std::uint8_t* c, const HcaConfig& config) {
   prm::set<cap::eth_net_offloads>(c, 1);
   prm::set<cap::nic_flow_table>(c, 1);
   prm::set<cap::nic_vport_change_event>(c, 1);
+  prm::set<cap::disable_local_lb_uc>(c, 1);
+  prm::set<cap::disable_local_lb_mc>(c, 1);
   prm::set<cap::max_tc>(c, 8);
   prm::set<cap::log_max_rq>(c, 10);
   prm::set<cap::log_max_sq>(c, 10);
@@ -113,6 +115,7 @@ void fill_ethernet(std::uint8_t* c) {
   prm::set<cap::vlan_cap>(c, 1);
   prm::set<cap::max_lso_cap>(c, 18);
   prm::set<cap::self_lb_en_modifiable>(c, 1);
+  prm::set<cap::wqe_vlan_insert>(c, 1);
   prm::set<cap::wqe_inline_mode>(c, 1);  // what the vport context says
   prm::set<cap::rss_ind_tbl_cap>(c, 8);
 }

@@ -3,14 +3,17 @@
 #include <cstring>
 
 #include "device/hca/cmd_handlers.h"
+#include "device/hca/data_path.h"
 #include "prm/cmd_eth.h"
 
 namespace uhca::hca::cmd {
 namespace {
 
-// rqc.mem_rq_type (Linux mlx5_ifc.h: MLX5_RQC_MEM_RQ_TYPE_*).
-enum MemRqType : unsigned { kInline = 0, kRmp = 1 };
-// wq.wq_type (MLX5_WQ_TYPE_*): striding and packet-per-stride queues are not offered.
+// rqc.mem_rq_type (Linux mlx5_ifc.h: MLX5_RQC_MEM_RQ_TYPE_*): the WQEs lie in the RQ itself; RMPs are for QPs.
+constexpr unsigned kMemoryInline = 0;
+// modify_rq_in.modify_bitmask (MLX5_MODIFY_RQ_IN_MODIFY_BITMASK_*).
+enum ModifyRq : std::uint64_t { kModVsd = 1 << 1, kModScatterFcs = 1 << 2, kModCounterSet = 1 << 3 };
+// wq.wq_type (MLX5_WQ_TYPE_*): linked lists, striding and packet-per-stride queues are not offered.
 constexpr unsigned kWqCyclic = 1;
 
 RawQueue* find(Command& c, std::uint32_t n, bool send) {
@@ -22,21 +25,17 @@ RawQueue* find(Command& c, std::uint32_t n, bool send) {
 Status take_wq(Command& c, RawQueue& q, const std::uint8_t* ctx) {
   const void* wq = prm::at<prm::rqc::wq>(static_cast<const void*>(ctx));
   q.user_index = prm::get<prm::rqc::user_index>(ctx);
+  q.rlky = prm::get<prm::rqc::rlky>(ctx);
+  q.flush_in_error = q.send ? prm::get<prm::sqc::flush_in_error_en>(ctx) : prm::get<prm::rqc::flush_in_error_en>(ctx);
   std::uint32_t cqn = prm::get<prm::rqc::cqn>(ctx);
   if (prm::get<prm::rqc::state>(ctx) != 0) return c.refuse(Status::BAD_PARAM, "queues are created in RST");
   if (prm::get<prm::rqc::hairpin>(ctx)) return c.refuse(Status::BAD_PARAM, "hairpin queues are not offered");
   q.cq = c.objects().cq(cqn);
   if (q.cq == nullptr) return c.no_such("CQ", cqn);
-  if (!q.send && prm::get<prm::rqc::mem_rq_type>(ctx) == kRmp) {
-    q.rmpn = prm::get<prm::rqc::rmpn>(ctx);
-    Srq* rmp = c.objects().srq(q.rmpn);
-    return rmp != nullptr && rmp->kind == Srq::Kind::kRmp ? Status::OK : c.no_such("RMP", q.rmpn);
-  }
   unsigned type = prm::get<prm::wq::wq_type>(wq);
-  if (type > kWqCyclic) return c.refuse(Status::BAD_PARAM, "wq_type {} is not offered", type);
+  if (type != kWqCyclic) return c.refuse(Status::BAD_PARAM, "wq_type {} is not offered", type);
   if (prm::get<prm::wq::wq_umem_valid>(wq) || prm::get<prm::wq::dbr_umem_valid>(wq))
     return c.refuse(Status::BAD_PARAM, "umem objects are not offered");
-  q.cyclic = type == kWqCyclic;
   q.pd = prm::get<prm::wq::pd>(wq);
   q.uar = q.send ? prm::get<prm::wq::uar_page>(wq) : 0;
   q.dbr = prm::get<prm::wq::dbr_addr>(wq);
@@ -55,7 +54,6 @@ Status take_wq(Command& c, RawQueue& q, const std::uint8_t* ctx) {
 void hold(Command& c, RawQueue& q, int d) {
   auto add = [d](unsigned& users) { users = static_cast<unsigned>(static_cast<int>(users) + d); };
   add(q.cq->users);
-  if (Srq* rmp = q.rmpn != 0 ? c.objects().srq(q.rmpn) : nullptr) add(rmp->users);
   if (auto it = c.objects().tises.find(q.tisn); it != c.objects().tises.end()) add(it->second.users);
   d > 0 ? c.st.pds.hold(q.pd) : c.st.pds.drop(q.pd);
   d > 0 ? c.st.uars.hold(q.uar) : c.st.uars.drop(q.uar);
@@ -72,6 +70,21 @@ Status keep(Command& c, std::unique_ptr<RawQueue> q, const std::uint8_t* ctx) {
   return Status::OK;
 }
 
+// The fields of an RQ that MODIFY_RQ may change beside its state.
+Status modify_rq_fields(Command& c, RawQueue& q) {
+  std::uint64_t mask = c.get<prm::modify_rq_in::modify_bitmask>();
+  const std::uint8_t* ctx = c.at<prm::modify_rq_in::ctx>();
+  if (mask & ~std::uint64_t{kModVsd | kModScatterFcs | kModCounterSet}) return c.refuse(Status::BAD_PARAM, "modify bitmask {:#x}", mask);
+  if ((mask & kModScatterFcs) && prm::get<prm::rqc::scatter_fcs>(ctx)) return c.refuse(Status::BAD_PARAM, "scatter FCS is not offered");
+  if (mask & kModCounterSet) {
+    std::uint32_t set = prm::get<prm::rqc::counter_set_id>(ctx);
+    if (set != 0 && c.objects().counter_set(set) == nullptr) return c.no_such("counter set", set);
+    prm::set<prm::rqc::counter_set_id>(q.context.data(), set);
+  }
+  if (mask & kModVsd) prm::set<prm::rqc::vsd>(q.context.data(), prm::get<prm::rqc::vsd>(ctx));
+  return Status::OK;
+}
+
 Status modify(Command& c, bool send) {
   const char* what = send ? "SQ" : "RQ";
   std::uint32_t n = c.get<prm::modify_rq_in::rqn>();
@@ -85,9 +98,12 @@ Status modify(Command& c, bool send) {
   if (target != S::kReset && target != S::kReady && target != S::kError) return c.refuse(Status::BAD_PARAM, "state {}", to);
   if (q->state == S::kError && target == S::kReady) return c.refuse(Status::BAD_RES_STATE, "{} {:#x}: ERR to RDY", what, n);
   if (q->state == S::kReady && target == S::kReset) return c.refuse(Status::BAD_RES_STATE, "{} {:#x}: RDY to RST", what, n);
-  if (target == S::kReset) q->hw_counter = q->sw_counter = 0;
+  if (!send)
+    if (Status s = modify_rq_fields(c, *q); s != Status::OK) return s;
+  S before = q->state;
   q->state = target;
   prm::set<prm::rqc::state>(q->context.data(), to);
+  c.hca.data_path().raw_queue_state_changed(*q, before);
   return Status::OK;
 }
 
@@ -108,6 +124,7 @@ Status destroy(Command& c, bool send) {
   RawQueue* q = find(c, n, send);
   if (q == nullptr) return c.no_such(send ? "SQ" : "RQ", n);
   if (q->users != 0) return c.in_use("RQ", n, q->users);
+  c.hca.data_path().raw_queue_destroyed(*q);
   hold(c, *q, -1);
   c.objects().raw_queues.erase(n);
   c.st.raw_queue_numbers.give_back(n);
@@ -119,7 +136,9 @@ Status destroy(Command& c, bool send) {
 Status create_rq(Command& c) {
   const std::uint8_t* ctx = c.at<prm::create_rq_in::ctx>();
   unsigned type = prm::get<prm::rqc::mem_rq_type>(ctx);
-  if (type != kInline && type != kRmp) return c.refuse(Status::BAD_PARAM, "mem_rq_type {}", type);
+  if (type != kMemoryInline) return c.refuse(Status::BAD_PARAM, "mem_rq_type {} is not offered", type);
+  if (prm::get<prm::rqc::scatter_fcs>(ctx)) return c.refuse(Status::BAD_PARAM, "scatter FCS is not offered");
+  if (prm::get<prm::rqc::delay_drop_en>(ctx)) return c.refuse(Status::BAD_PARAM, "delay drop is not offered");
   std::uint32_t set = prm::get<prm::rqc::counter_set_id>(ctx);
   if (set != 0 && c.objects().counter_set(set) == nullptr) return c.no_such("counter set", set);
   auto q = std::make_unique<RawQueue>();

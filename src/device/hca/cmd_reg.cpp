@@ -16,6 +16,8 @@ constexpr std::uint32_t kEthernet = 4;           // ptys_reg.proto_mask
 constexpr std::uint32_t k100GbaseCr4 = 1 << 20;  // ptys_reg.eth_proto_*: bit MLX5E_100GBASE_CR4
 constexpr std::uint8_t kUp = 1, kDown = 2;       // paos_reg
 
+constexpr std::uint64_t kFcs = 4;
+
 // One access: `data` is the register as the driver sent it, and what is answered.
 struct Access {
   Command& c;
@@ -114,31 +116,64 @@ Status ppcnt(Access& a) {
   unsigned group = a.get<f::grp>();
   auto* set = static_cast<std::uint8_t*>(prm::at<f::counter_set>(static_cast<void*>(a.data)));
   std::memset(set, 0, f::counter_set.width / 8);
-  std::uint64_t tx = now.tx_frames - base.tx_frames, rx = now.rx_frames - base.rx_frames;
+  Traffic tx = now.port_tx.since(base.port_tx), rx = now.port_rx.since(base.port_rx);
   std::uint64_t errors = now.rx_malformed + now.rx_bad_icrc - base.rx_malformed - base.rx_bad_icrc;
+  std::uint64_t rx_discards = now.rx_discards - base.rx_discards, tx_discards = now.tx_discards - base.tx_discards;
+  // Management counters include the FCS.
+  std::uint64_t tx_octets = tx.all_octets() + tx.all_packets() * kFcs, rx_octets = rx.all_octets() + rx.all_packets() * kFcs;
   switch (group) {
     case 0x0: {
       using g = prm::eth_802_3_cntrs_grp_data_layout;
-      put64<g::a_frames_transmitted_ok_high>(set, tx);
-      put64<g::a_frames_received_ok_high>(set, rx);
+      put64<g::a_frames_transmitted_ok_high>(set, tx.all_packets());
+      put64<g::a_frames_received_ok_high>(set, rx.all_packets());
+      put64<g::a_octets_transmitted_ok_high>(set, tx_octets);
+      put64<g::a_octets_received_ok_high>(set, rx_octets);
+      put64<g::a_multicast_frames_xmitted_ok_high>(set, tx.packets[Traffic::kMulticast]);
+      put64<g::a_broadcast_frames_xmitted_ok_high>(set, tx.packets[Traffic::kBroadcast]);
+      put64<g::a_multicast_frames_received_ok_high>(set, rx.packets[Traffic::kMulticast]);
+      put64<g::a_broadcast_frames_received_ok_high>(set, rx.packets[Traffic::kBroadcast]);
       return Status::OK;
     }
     case 0x1: {
       using g = prm::eth_2863_cntrs_grp_data_layout;
-      put64<g::if_in_ucast_pkts_high>(set, rx);
+      put64<g::if_in_octets_high>(set, rx_octets);
+      put64<g::if_in_ucast_pkts_high>(set, rx.packets[Traffic::kUnicast]);
+      put64<g::if_in_multicast_pkts_high>(set, rx.packets[Traffic::kMulticast]);
+      put64<g::if_in_broadcast_pkts_high>(set, rx.packets[Traffic::kBroadcast]);
+      put64<g::if_in_discards_high>(set, rx_discards);
       put64<g::if_in_errors_high>(set, errors);
-      put64<g::if_out_ucast_pkts_high>(set, tx);
+      put64<g::if_out_octets_high>(set, tx_octets);
+      put64<g::if_out_ucast_pkts_high>(set, tx.packets[Traffic::kUnicast]);
+      put64<g::if_out_multicast_pkts_high>(set, tx.packets[Traffic::kMulticast]);
+      put64<g::if_out_broadcast_pkts_high>(set, tx.packets[Traffic::kBroadcast]);
+      put64<g::if_out_discards_high>(set, tx_discards);
       return Status::OK;
     }
     case 0x2: {
       using g = prm::eth_2819_cntrs_grp_data_layout;
-      put64<g::ether_stats_pkts_high>(set, rx);
+      put64<g::ether_stats_drop_events_high>(set, rx_discards);
+      put64<g::ether_stats_octets_high>(set, rx_octets);
+      put64<g::ether_stats_pkts_high>(set, rx.all_packets());
+      put64<g::ether_stats_broadcast_pkts_high>(set, rx.packets[Traffic::kBroadcast]);
+      put64<g::ether_stats_multicast_pkts_high>(set, rx.packets[Traffic::kMulticast]);
+      // Ten counters in a row, from 64 octets to 8192 and more.
+      for (std::size_t i = 0; i < rx.by_size.size(); ++i)
+        store_be<std::uint64_t>(set + g::ether_stats_pkts64octets_high.offset / 8 + i * 8, rx.by_size[i]);
       return Status::OK;
     }
-    // What this port has nothing to count for: RFC 3635, extended, per priority, per traffic class, physical layer, InfiniBand.
+    // Everything is of priority 0.
+    case 0x10: {
+      using g = prm::eth_per_prio_grp_data_layout;
+      if (a.get<f::prio_tc>() != 0) return Status::OK;
+      put64<g::rx_octets_high>(set, rx_octets);
+      put64<g::rx_frames_high>(set, rx.all_packets());
+      put64<g::tx_octets_high>(set, tx_octets);
+      put64<g::tx_frames_high>(set, tx.all_packets());
+      return Status::OK;
+    }
+    // What this port has nothing to count for: RFC 3635, extended, per traffic class, physical layer, InfiniBand.
     case 0x3:
     case 0x5:
-    case 0x10:
     case 0x11:
     case 0x12:
     case 0x16:

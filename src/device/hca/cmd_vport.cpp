@@ -144,11 +144,26 @@ Status query_vport_counter(Command& c) {
   if (Status s = other_vport(c); s != Status::OK) return s;
   const Counters& now = c.hca.data_path().counters();
   Counters& base = c.st.port_counters_base;
-  auto put = [](void* at, std::uint64_t packets) { prm::set<prm::traffic_counter::packets>(at, packets); };
+  auto put = [](void* at, std::uint64_t packets, std::uint64_t octets) {
+    prm::set<prm::traffic_counter::packets>(at, packets);
+    prm::set<prm::traffic_counter::octets>(at, octets);
+  };
   using o = prm::query_vport_counter_out;
-  put(c.out_at<o::received_errors>(), now.rx_malformed + now.rx_bad_icrc - base.rx_malformed - base.rx_bad_icrc);
-  put(c.out_at<o::received_ib_unicast>(), now.rx_frames - base.rx_frames);
-  put(c.out_at<o::transmitted_ib_unicast>(), now.tx_frames - base.tx_frames);
+  put(c.out_at<o::received_errors>(), now.rx_malformed + now.rx_bad_icrc - base.rx_malformed - base.rx_bad_icrc, 0);
+  put(c.out_at<o::transmit_errors>(), now.tx_discards - base.tx_discards, 0);
+  Traffic rx = now.rdma_rx.since(base.rdma_rx), tx = now.rdma_tx.since(base.rdma_tx);
+  put(c.out_at<o::received_ib_unicast>(), rx.packets[Traffic::kUnicast], rx.octets[Traffic::kUnicast]);
+  put(c.out_at<o::received_ib_multicast>(), rx.packets[Traffic::kMulticast], rx.octets[Traffic::kMulticast]);
+  put(c.out_at<o::transmitted_ib_unicast>(), tx.packets[Traffic::kUnicast], tx.octets[Traffic::kUnicast]);
+  put(c.out_at<o::transmitted_ib_multicast>(), tx.packets[Traffic::kMulticast], tx.octets[Traffic::kMulticast]);
+  rx = now.vport_rx.since(base.vport_rx);
+  tx = now.vport_tx.since(base.vport_tx);
+  put(c.out_at<o::received_eth_unicast>(), rx.packets[Traffic::kUnicast], rx.octets[Traffic::kUnicast]);
+  put(c.out_at<o::received_eth_multicast>(), rx.packets[Traffic::kMulticast], rx.octets[Traffic::kMulticast]);
+  put(c.out_at<o::received_eth_broadcast>(), rx.packets[Traffic::kBroadcast], rx.octets[Traffic::kBroadcast]);
+  put(c.out_at<o::transmitted_eth_unicast>(), tx.packets[Traffic::kUnicast], tx.octets[Traffic::kUnicast]);
+  put(c.out_at<o::transmitted_eth_multicast>(), tx.packets[Traffic::kMulticast], tx.octets[Traffic::kMulticast]);
+  put(c.out_at<o::transmitted_eth_broadcast>(), tx.packets[Traffic::kBroadcast], tx.octets[Traffic::kBroadcast]);
   if (c.get<prm::query_vport_counter_in::clear>()) base = now;
   return Status::OK;
 }

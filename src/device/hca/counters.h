@@ -3,14 +3,29 @@
 // lane: frames that never reached a QP.
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 #include "device/hca/objects.h"
 #include "prm/cmd_object.h"
+#include "wire/net/port.h"
 
 namespace uhca::hca {
 
 using Qc = prm::query_q_counter_out;
+
+// Frames by kind of destination and by size, as management counters show them (RFC 2863, RFC 2819).
+struct Traffic {
+  enum Cast : std::uint8_t { kUnicast, kMulticast, kBroadcast };
+  std::array<std::uint64_t, 3> packets{}, octets{};                                                       // octets without FCS
+  static constexpr std::array<std::uint16_t, 9> kSizes{64, 127, 255, 511, 1023, 1518, 2047, 4095, 8191};  // with FCS; larger: the last
+  std::array<std::uint64_t, 10> by_size{};
+
+  void add(wire::Frame f);
+  std::uint64_t all_packets() const { return packets[0] + packets[1] + packets[2]; }
+  std::uint64_t all_octets() const { return octets[0] + octets[1] + octets[2]; }
+  Traffic since(const Traffic& base) const;
+};
 
 struct Counters {
   CounterSet totals;  // over all QPs, those without a counter set too
@@ -23,6 +38,11 @@ struct Counters {
   std::uint64_t rx_wrong_path = 0;  // addresses, P_Key or service are not the QP's
   std::uint64_t rx_bad_qkey = 0;    // datagrams with a Q_Key that is not the QP's
   std::uint64_t eq_overruns = 0;
+  // The port (everything on the wire), and of it and of local loopback what belongs to the Ethernet half.
+  Traffic port_rx, port_tx, vport_rx, vport_tx;
+  Traffic rdma_rx, rdma_tx;
+  std::uint64_t rx_discards = 0;  // Ethernet: port down, too long, queue not ready
+  std::uint64_t tx_discards = 0;  // Ethernet: port down, too long
 };
 
 template <prm::Field F>

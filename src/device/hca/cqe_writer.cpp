@@ -86,13 +86,15 @@ bool place_inline(Lane& lane, const Cq& cq, pci::DmaAddr at, std::span<const std
   return true;
 }
 
-void trace_cqe(const Cq& cq, const Qp& qp, const Cqe& c) {
-  trace::Event e("cqe", c.opcode == prm::CqeOpcode::REQ || c.opcode == prm::CqeOpcode::REQ_ERR ? "SEND_QUEUE" : "RECV_QUEUE");
-  e.num("cqn", cq.cqn).hex("qpn", qp.qpn).num("wqe", c.wqe_counter).num("index", cq.pi).num("opcode", static_cast<int>(c.opcode));
-  if (c.error) {
-    e.hex("syndrome", c.error.syndrome).hex("vendor_err", c.error.vendor);
+void trace_cqe(const Cq& cq, std::uint32_t number, const std::uint8_t* cqe) {
+  auto opcode = static_cast<prm::CqeOpcode>(prm::get<prm::cqe64::opcode>(cqe));
+  trace::Event e("cqe", opcode == prm::CqeOpcode::REQ || opcode == prm::CqeOpcode::REQ_ERR ? "SEND_QUEUE" : "RECV_QUEUE");
+  e.num("cqn", cq.cqn).hex("qpn", number).num("wqe", prm::get<prm::cqe64::wqe_counter>(cqe)).num("index", cq.pi);
+  e.num("opcode", static_cast<int>(opcode));
+  if (opcode == prm::CqeOpcode::REQ_ERR || opcode == prm::CqeOpcode::RESP_ERR) {
+    e.hex("syndrome", prm::get<prm::err_cqe::syndrome>(cqe)).hex("vendor_err", prm::get<prm::err_cqe::vendor_err_synd>(cqe));
   } else {
-    e.num("byte_cnt", c.byte_cnt);
+    e.num("byte_cnt", prm::get<prm::cqe64::byte_cnt>(cqe));
   }
 }
 
@@ -116,11 +118,6 @@ void look_at_cq_record(Lane& lane, Cq& cq, bool doorbell) {
 
 void write_cqe(Lane& lane, Cq* cq, const Qp& qp, const Cqe& c) {
   if (cq == nullptr || cq->error) return;
-  std::uint32_t size = 1u << cq->log_size;
-  if (!cq->collapsed && !has_room(lane, *cq) && !cq->overrun_ignore) {
-    fail_cq(lane, *cq, "overrun");
-    return;
-  }
   std::uint8_t e[prm::cqe64::kBytes] = {};
   prm::set<prm::cqe64::srqn_uidx>(e, c.user_index == Cqe::kOfQp ? qp.user_index : c.user_index);
   prm::set<prm::cqe64::sop_drop_qpn>(e, std::uint32_t{c.wqe_opcode} << 24 | qp.qpn);
@@ -141,37 +138,47 @@ void write_cqe(Lane& lane, Cq* cq, const Qp& qp, const Cqe& c) {
     }
   }
   prm::set<prm::cqe64::opcode>(e, static_cast<unsigned>(c.opcode));
-  prm::set<prm::cqe64::owner>(e, cq->pi >> cq->log_size & 1);
+  post_cqe(lane, *cq, qp.qpn, e, c.solicited || c.error, c.data);
+}
 
-  // Of a 128-byte entry the second half is the CQE64.
-  std::uint32_t slot = cq->collapsed ? 0 : cq->pi & (size - 1);
-  std::uint64_t off = std::uint64_t{slot} * cq->cqe_size + (cq->cqe_size - sizeof e);
-  if ((off + cq->buf.page_offset) >> cq->buf.log_page >= cq->buf.pages.size()) {
-    fail_cq(lane, *cq, "its buffer is smaller than its size");
+void post_cqe(Lane& lane, Cq& cq, std::uint32_t number, std::uint8_t (&e)[prm::cqe64::kBytes], bool wakes_solicited,
+              std::span<const std::byte> data) {
+  if (cq.error) return;
+  std::uint32_t size = 1u << cq.log_size;
+  if (!cq.collapsed && !has_room(lane, cq) && !cq.overrun_ignore) {
+    fail_cq(lane, cq, "overrun");
     return;
   }
-  pci::DmaAddr at = cq->buf.at(off);
-  if (!c.data.empty() && !place_inline(lane, *cq, at, c.data, e)) {
-    fail_cq(lane, *cq, lane.bus.last_fault());
+  prm::set<prm::cqe64::owner>(e, cq.pi >> cq.log_size & 1);
+
+  // Of a 128-byte entry the second half is the CQE64.
+  std::uint32_t slot = cq.collapsed ? 0 : cq.pi & (size - 1);
+  std::uint64_t off = std::uint64_t{slot} * cq.cqe_size + (cq.cqe_size - sizeof e);
+  if ((off + cq.buf.page_offset) >> cq.buf.log_page >= cq.buf.pages.size()) {
+    fail_cq(lane, cq, "its buffer is smaller than its size");
+    return;
+  }
+  pci::DmaAddr at = cq.buf.at(off);
+  if (!data.empty() && !place_inline(lane, cq, at, data, e)) {
+    fail_cq(lane, cq, lane.bus.last_fault());
     return;
   }
   std::uint32_t last;
   std::memcpy(&last, e + sizeof e - sizeof last, sizeof last);
   if (!lane.bus.dma_write(at, e, sizeof e - sizeof last) || !lane.bus.dma_store32(at + sizeof e - sizeof last, last)) {
-    fail_cq(lane, *cq, lane.bus.last_fault());
+    fail_cq(lane, cq, lane.bus.last_fault());
     return;
   }
-  if (trace::on()) trace_cqe(*cq, qp, c);
-  ++cq->pi;
-  bool wakes_solicited = c.solicited || c.error;
-  if (wakes_solicited) cq->solicited_pi = cq->pi;
+  if (trace::on()) trace_cqe(cq, number, e);
+  ++cq.pi;
+  if (wakes_solicited) cq.solicited_pi = cq.pi;
   // A doorbell may have been lost: the record is the truth (decision 4).
   std::uint32_t arm;
-  if (cq->arm == Cq::Arm::kNone) {
-    if (load_record(lane, *cq, prm::kCqArmDb, &arm) && arm != cq->arm_word) act_on_arm(lane, *cq, arm);
+  if (cq.arm == Cq::Arm::kNone) {
+    if (load_record(lane, cq, prm::kCqArmDb, &arm) && arm != cq.arm_word) act_on_arm(lane, cq, arm);
     return;
   }
-  if (cq->arm == Cq::Arm::kAny || wakes_solicited) fire(lane, *cq);
+  if (cq.arm == Cq::Arm::kAny || wakes_solicited) fire(lane, cq);
 }
 
 }  // namespace uhca::hca

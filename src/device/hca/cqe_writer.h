@@ -35,6 +35,10 @@ std::size_t inline_scatter_limit(const Cq& cq, unsigned wanted);
 // entry is lost instead. Does nothing for nullptr or a CQ in error.
 void write_cqe(Lane& lane, Cq* cq, const Qp& qp, const Cqe& c);
 
+// The same for a CQE64 that is complete but for its ownership, of the queue with this number.
+void post_cqe(Lane& lane, Cq& cq, std::uint32_t number, std::uint8_t (&e)[prm::cqe64::kBytes], bool wakes_solicited,
+              std::span<const std::byte> data = {});
+
 // Reads the doorbell record of the CQ: consumer index, arm word. `doorbell`: the arm doorbell was rung for this CQ, so the word counts even
 // if it equals what a fresh record holds.
 void look_at_cq_record(Lane& lane, Cq& cq, bool doorbell);

@@ -8,6 +8,7 @@
 #include "device/hca/hca.h"
 #include "device/hca/lane.h"
 #include "device/hca/qp_states.h"
+#include "device/hca/raw_queue.h"
 #include "device/hca/srq.h"
 
 namespace uhca::hca {
@@ -46,6 +47,12 @@ void DataPath::srq_armed(Srq& srq) {
 void DataPath::srq_destroyed(Srq& srq) {
   hca::srq_destroyed(impl_->enter(), srq);
 }
+void DataPath::raw_queue_state_changed(RawQueue& q, RawQueue::State from) {
+  hca::raw_queue_state_changed(impl_->enter(), q, from);
+}
+void DataPath::raw_queue_destroyed(RawQueue& q) {
+  hca::raw_queue_destroyed(impl_->lane, q);
+}
 void DataPath::fill_qpc(const Qp& qp, void* qpc) {
   if (qp.transport != nullptr) hca::fill_qpc(qp, qpc);
 }
@@ -55,6 +62,9 @@ void DataPath::uar_store(std::uint64_t offset_in_page, std::uint32_t uar_index, 
 }
 void DataPath::look_at_send_queue(Qp& qp) {
   if (qp.transport != nullptr) hca::look_at_send_queue(impl_->enter(), qp);
+}
+void DataPath::look_at_raw_queue(RawQueue& q) {
+  hca::look_at_raw_queue(impl_->enter(), q);
 }
 void DataPath::look_at_cq(Cq& cq) {
   look_at_cq_record(impl_->enter(), cq, false);
@@ -79,6 +89,7 @@ void DataPath::reset() {
     if (qp->transport != nullptr) lane.forget(*qp);
   }
   for (auto& [n, cq] : lane.objects.cqs) disarm(lane, *cq);
+  lane.eth.reset();
   lane.counters = Counters{};
 }
 

@@ -32,12 +32,15 @@ class DataPath {
   // The limit was set; before the object is erased.
   void srq_armed(Srq& srq);
   void srq_destroyed(Srq& srq);
+  void raw_queue_state_changed(RawQueue& q, RawQueue::State from);
+  void raw_queue_destroyed(RawQueue& q);
   // For QUERY_QP: writes the live values (PSNs, counters, state) into the context.
   void fill_qpc(const Qp& qp, void* qpc);
 
   // ---- doorbells (the stored bytes as a little-endian number; hints only)
   void uar_store(std::uint64_t offset_in_page, std::uint32_t uar_index, std::uint64_t value);
   void look_at_send_queue(Qp& qp);
+  void look_at_raw_queue(RawQueue& q);
   void look_at_cq(Cq& cq);
 
   // ---- running

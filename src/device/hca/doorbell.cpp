@@ -6,6 +6,7 @@
 #include "device/hca/cqe_writer.h"
 #include "device/hca/eqe_writer.h"
 #include "device/hca/qp_error.h"
+#include "device/hca/raw_queue.h"
 #include "device/hca/rc_requester.h"
 #include "prm/wqe.h"
 
@@ -27,6 +28,9 @@ void uar_store(Lane& lane, std::uint64_t offset, std::uint32_t uar, std::uint64_
   // The first 8 bytes of a control segment; of a larger BlueFlame copy the stores that follow look like nothing in particular.
   Qp* qp = lane.objects.qp(static_cast<std::uint32_t>(v) >> 8);
   if (qp != nullptr && qp->uar == uar) look_at_send_queue(lane, *qp);
+  if (qp != nullptr) return;
+  RawQueue* sq = lane.objects.raw_queue(static_cast<std::uint32_t>(v) >> 8);
+  if (sq != nullptr && sq->send && sq->uar == uar) look_at_raw_queue(lane, *sq);
 }
 
 void look_at_send_queue(Lane& lane, Qp& qp) {

@@ -71,6 +71,13 @@ void srq_event(Lane& lane, EventType type, const Srq& srq) {
   async_event(lane, static_cast<std::uint8_t>(type), 0, d, sizeof d);
 }
 
+void raw_queue_event(Lane& lane, EventType type, const RawQueue& q) {
+  std::uint8_t d[prm::qp_events::kBytes] = {};
+  prm::set<prm::qp_events::type>(d, q.send ? 2 : 1);  // Linux: MLX5_EVENT_QUEUE_TYPE_SQ, _RQ
+  prm::set<prm::qp_events::qpn_rqn_sqn>(d, q.number);
+  async_event(lane, static_cast<std::uint8_t>(type), 0, d, sizeof d);
+}
+
 void cq_error_event(Lane& lane, const Cq& cq, std::uint8_t syndrome) {
   std::uint8_t d[prm::cq_error::kBytes] = {};
   prm::set<prm::cq_error::cqn>(d, cq.cqn);

@@ -31,6 +31,7 @@ void eq_doorbell(Lane& lane, Eq& eq, std::uint32_t ci, bool arm);
 
 void qp_event(Lane& lane, EventType type, const Qp& qp);
 void srq_event(Lane& lane, EventType type, const Srq& srq);
+void raw_queue_event(Lane& lane, EventType type, const RawQueue& q);
 void cq_error_event(Lane& lane, const Cq& cq, std::uint8_t syndrome);
 void completion_event(Lane& lane, const Cq& cq);
 

@@ -109,6 +109,7 @@ void Hca::uar_store(std::uint64_t offset, std::uint64_t value) {
 void Hca::look_at_send_queue(std::uint32_t qpn) {
   std::lock_guard<LaneLock> g(lane_);
   if (Qp* qp = objects_.qp(qpn)) data_path_->look_at_send_queue(*qp);
+  if (RawQueue* q = objects_.raw_queue(qpn)) data_path_->look_at_raw_queue(*q);
 }
 
 void Hca::look_at_cq(std::uint32_t cqn) {
@@ -122,6 +123,8 @@ void Hca::look_at_uar(std::uint32_t uar_index) {
     if (cq->uar == uar_index) data_path_->look_at_cq(*cq);
   for (auto& [n, qp] : objects_.qps)
     if (qp->uar == uar_index && qp->has_sq) data_path_->look_at_send_queue(*qp);
+  for (auto& [n, q] : objects_.raw_queues)
+    if (q->send && q->uar == uar_index) data_path_->look_at_raw_queue(*q);
 }
 
 bool Hca::drive(bool thorough) {

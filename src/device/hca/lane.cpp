@@ -5,8 +5,11 @@
 
 #include "base/log.h"
 #include "base/trace.h"
+#include "device/hca/eth_recv.h"
+#include "device/hca/eth_send.h"
 #include "device/hca/hca.h"
 #include "device/hca/qp_error.h"
+#include "device/hca/raw_queue.h"
 #include "device/hca/rc_completer.h"
 #include "device/hca/rc_packet.h"
 #include "device/hca/rc_requester.h"
@@ -62,7 +65,13 @@ void trace_rx(const wire::Packet& p) {
 Lane::Lane(Hca& h) : hca(h), bus(h.bus()), port(h.port()), clock(h.clock()), objects(h.objects()) {}
 
 void Lane::receive(wire::Frame frame) {
+  counters.port_rx.add(frame);
+  if (!is_for_rdma(*this, frame)) {
+    receive_ethernet(*this, frame, std::nullopt);
+    return;
+  }
   ++counters.rx_frames;
+  counters.rdma_rx.add(frame);
   wire::Packet p;
   wire::ParseError e = wire::parse(frame, p);
   if (e != wire::ParseError::kNone) {
@@ -134,6 +143,7 @@ bool Lane::drive(bool thorough) {
       error_check = now + error_interval;
     }
   }
+  if (thorough && flush_raw_queues_in_error(*this)) did = true;
   return did;
 }
 
@@ -141,7 +151,7 @@ Nanos Lane::next_deadline() const {
   Nanos t = timers.earliest();
   if (!error_qps.empty()) t = std::min(t, error_check);
   if (!multicast_loopback.empty()) t = std::min(t, clock.now());
-  if (work_head != nullptr) t = std::min(t, clock.now() + kBusyRetry);
+  if (work_head != nullptr || !eth.work.empty()) t = std::min(t, clock.now() + kBusyRetry);
   return t;
 }
 
@@ -174,6 +184,7 @@ bool Lane::run_work() {
     if (send_answers(*this, qp)) did = true;
     if (run_requester(*this, qp)) did = true;
   }
+  if (run_send_queues(*this)) did = true;
   settle();
   return did;
 }

@@ -5,6 +5,7 @@
 //   rc_requester.h  WQEs -> request packets              rc_responder.h  request packets -> memory, receive completions, answers
 //   rc_completer.h  answers -> send completions          qp_error.h   error states and flushing
 //   cqe_writer.h, eqe_writer.h  completions and events   mkey_access.h  keys
+//   eth_send.h  Ethernet SQs -> frames                   eth_recv.h  frames -> steering, RSS -> Ethernet RQs
 #pragma once
 
 #include <array>
@@ -14,6 +15,7 @@
 
 #include "base/clock.h"
 #include "device/hca/counters.h"
+#include "device/hca/eth_path.h"
 #include "device/hca/qp_transport.h"
 #include "device/hca/timers.h"
 #include "wire/net/port.h"
@@ -56,6 +58,8 @@ struct Lane final : wire::FrameSink {
 
   // Copies of multicasts for QPs of this device, in the order sent (ud.h).
   std::vector<LoopbackCopy> multicast_loopback;
+
+  EthPath eth;  // Ethernet queues
 
   SendWqe tx_wqe;  // of the message that is being sent
   SendWqe rx_wqe;  // of the READ or atomic whose response arrives

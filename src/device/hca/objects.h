@@ -143,14 +143,17 @@ struct RawQueue {
   Cq* cq = nullptr;
   std::uint32_t user_index = 0;
   std::uint32_t tisn = 0;  // SQ; 0: none (internal operations only)
-  std::uint32_t rmpn = 0;  // RQ whose WQEs come from an RMP
   unsigned log_size = 0;   // WQEs (RQ) or basic blocks (SQ)
   unsigned log_stride = 6;
-  bool cyclic = true;
   QueueBuffer buf;
   pci::DmaAddr dbr = 0;
-  std::uint32_t hw_counter = 0, sw_counter = 0;
-  unsigned users = 0;                                    // RQ: TIRs and RQTs that point here
+  std::uint16_t hw_counter = 0;     // next WQE (RQ) or basic block (SQ) that the device takes, 16 bits as the doorbell record counts
+  std::uint16_t sw_counter = 0;     // producer index as last read
+  std::uint32_t segments_sent = 0;  // SQ: packets of the WQE at hw_counter that have left
+  bool sending = false;             // SQ: on the stack right now (local loopback may come back to its CQ)
+  bool rlky = false;                // reserved lkey allowed
+  bool flush_in_error = false;      // WQEs of a queue in error complete with errors; else they vanish
+  unsigned users = 0;               // RQ: TIRs and RQTs that point here
   std::array<std::uint8_t, prm::rqc::kBytes> context{};  // rqc or sqc
 };
 
@@ -232,7 +235,7 @@ inline constexpr std::uint8_t kRoceV1 = 0, kRoceV2 = 2;
 // One entry of the RoCE address table (SET_ROCE_ADDRESS).
 struct RoceAddress {
   bool valid = false;
-  bool ipv6 = false;         // roce_l3_type
+  bool ipv6 = false;  // roce_l3_type
   std::uint8_t version = kRoceV2;
   wire::Gid gid{};
   wire::Mac mac{};

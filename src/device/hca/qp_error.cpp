@@ -7,6 +7,7 @@
 #include "base/trace.h"
 #include "device/hca/cqe_writer.h"
 #include "device/hca/eqe_writer.h"
+#include "device/hca/raw_queue.h"
 #include "prm/wqe.h"
 
 namespace uhca::hca {
@@ -69,7 +70,7 @@ bool flush_send(Lane& lane, Qp& qp) {
       opcode = m.opcode;
       bbs = m.bbs;
     } else {
-      bbs = std::min<unsigned>(send_wqe_blocks(lane.bus, qp, r.done, &opcode), static_cast<std::uint16_t>(r.posted - r.done));
+      bbs = std::min<unsigned>(send_wqe_blocks(lane.bus, ring_of(qp), r.done, &opcode), static_cast<std::uint16_t>(r.posted - r.done));
       r.fetched = static_cast<std::uint16_t>(r.fetched + bbs);
     }
     send_error_cqe(lane, qp, r.done, opcode, kFlush);
@@ -179,6 +180,7 @@ void fail_users_of_bad_cqs(Lane& lane) {
     qp_event(lane, EventType::kWqCatastrophic, *qp);
     enter_error(lane, *qp);
   }
+  fail_raw_queues_of_bad_cqs(lane);
 }
 
 }  // namespace uhca::hca

@@ -41,6 +41,8 @@ Tx finish_packet(Lane& lane, const Qp& qp, const wire::Packet& p) {
     return Tx::kBusy;
   }
   ++lane.counters.tx_frames;
+  lane.counters.rdma_tx.add(frame);
+  lane.counters.port_tx.add(frame);
   if (trace::on()) {
     trace::Event("frame", "tx")
         .str("opcode", wire::info(p.bth.opcode).name)

@@ -13,7 +13,7 @@ using prm::kSendWqeBb;
 using prm::kWqeDsUnit;
 using prm::WqeOpcode;
 
-// Copies `len` bytes of the QP's buffer. Pieces end where a page of the buffer ends.
+// Copies `len` bytes of a queue's buffer. Pieces end where a page of the buffer ends.
 bool read_queue(pci::Bus& bus, const QueueBuffer& buf, std::uint64_t off, void* dst, std::size_t len) {
   auto* out = static_cast<std::uint8_t*>(dst);
   std::uint64_t page = std::uint64_t{1} << buf.log_page;
@@ -29,12 +29,12 @@ bool read_queue(pci::Bus& bus, const QueueBuffer& buf, std::uint64_t off, void* 
 }
 
 // `blocks` basic blocks from `index` on; the ring wraps.
-bool read_send_ring(pci::Bus& bus, const Qp& qp, std::uint16_t index, unsigned blocks, std::uint8_t* dst) {
-  std::uint32_t size = 1u << qp.log_sq_size;
+bool read_send_ring(pci::Bus& bus, const SendRing& ring, std::uint16_t index, unsigned blocks, std::uint8_t* dst) {
+  std::uint32_t size = 1u << ring.log_size;
   std::uint32_t at = index & (size - 1);
   unsigned straight = std::min<unsigned>(blocks, size - at);
-  if (!read_queue(bus, qp.buf, qp.sq_offset() + std::uint64_t{at} * kSendWqeBb, dst, straight * kSendWqeBb)) return false;
-  return straight == blocks || read_queue(bus, qp.buf, qp.sq_offset(), dst + straight * kSendWqeBb, (blocks - straight) * kSendWqeBb);
+  if (!read_queue(bus, ring.buf, ring.offset + std::uint64_t{at} * kSendWqeBb, dst, straight * kSendWqeBb)) return false;
+  return straight == blocks || read_queue(bus, ring.buf, ring.offset, dst + straight * kSendWqeBb, (blocks - straight) * kSendWqeBb);
 }
 
 // Services by bit.
@@ -108,7 +108,8 @@ void decode_operation(SendWqe& w, WqeOpcode op, std::size_t at) {
   }
 }
 
-// Data segments, pointers and inline mixed, from `at` to `end` of w.raw.
+}  // namespace
+
 const char* decode_segments(SendWqe& w, std::size_t at, std::size_t end) {
   while (at < end) {
     const std::uint8_t* p = w.raw.data() + at;
@@ -136,28 +137,25 @@ const char* decode_segments(SendWqe& w, std::size_t at, std::size_t end) {
   return nullptr;
 }
 
-}  // namespace
-
-unsigned send_wqe_blocks(pci::Bus& bus, const Qp& qp, std::uint16_t index, std::uint8_t* opcode) {
-  std::uint8_t ctrl[prm::wqe_ctrl_seg::kBytes];
-  std::uint32_t size = 1u << qp.log_sq_size;
+unsigned send_wqe_blocks(pci::Bus& bus, const SendRing& ring, std::uint16_t index, std::uint8_t* opcode) {
+  std::uint8_t block[kSendWqeBb];
   *opcode = 0;
-  if (!read_queue(bus, qp.buf, qp.sq_offset() + std::uint64_t{index & (size - 1)} * kSendWqeBb, ctrl, sizeof ctrl)) return 1;
-  *opcode = static_cast<std::uint8_t>(prm::get<prm::wqe_ctrl_seg::opcode>(ctrl));
-  unsigned ds = prm::get<prm::wqe_ctrl_seg::ds>(ctrl);
+  if (!read_send_ring(bus, ring, index, 1, block)) return 1;
+  *opcode = static_cast<std::uint8_t>(prm::get<prm::wqe_ctrl_seg::opcode>(block));
+  unsigned ds = prm::get<prm::wqe_ctrl_seg::ds>(block);
   return std::max(1u, (ds + 3) / 4);
 }
 
-WqeFault fetch_send_wqe(pci::Bus& bus, const Qp& qp, std::uint16_t index, unsigned posted, SendWqe& w, const char** why) {
+WqeFault fetch_wqe_blocks(pci::Bus& bus, const SendRing& ring, std::uint16_t index, unsigned posted, SendWqe& w, const char** why) {
   w.valid = false;
-  w.qpn = qp.qpn;
+  w.qpn = ring.number;
   w.index = index;
   w.opcode = w.fm_ce_se = 0;
   w.bbs = 1;
   w.nsegs = 0;
   w.length = 0;
   w.av_at = w.umr_at = w.list_at = w.list_end = 0;
-  if (!read_send_ring(bus, qp, index, 1, w.raw.data())) {
+  if (!read_send_ring(bus, ring, index, 1, w.raw.data())) {
     *why = "the send queue's memory is not readable";
     return WqeFault::kUnreadable;
   }
@@ -176,21 +174,27 @@ WqeFault fetch_send_wqe(pci::Bus& bus, const Qp& qp, std::uint16_t index, unsign
     return WqeFault::kMalformed;
   }
   w.bbs = static_cast<std::uint8_t>(bbs);
-  if (prm::get<prm::wqe_ctrl_seg::qpn>(c) != qp.qpn) {
+  if (prm::get<prm::wqe_ctrl_seg::qpn>(c) != ring.number) {
     *why = "the control segment names another QPN";
     return WqeFault::kMalformed;
   }
+  if (bbs > 1 && !read_send_ring(bus, ring, static_cast<std::uint16_t>(index + 1), bbs - 1, w.raw.data() + kSendWqeBb)) {
+    *why = "the send queue's memory is not readable";
+    return WqeFault::kUnreadable;
+  }
+  return WqeFault::kNone;
+}
+
+WqeFault fetch_send_wqe(pci::Bus& bus, const Qp& qp, std::uint16_t index, unsigned posted, SendWqe& w, const char** why) {
+  WqeFault fault = fetch_wqe_blocks(bus, ring_of(qp), index, posted, w, why);
+  if (fault != WqeFault::kNone) return fault;
   auto op = static_cast<WqeOpcode>(w.opcode);
   const OpcodeRow* row = find_row(op, qp.type);
   if (row == nullptr) {
     *why = "opcode is not executed by this kind of queue";
     return WqeFault::kMalformed;
   }
-  if (bbs > 1 && !read_send_ring(bus, qp, static_cast<std::uint16_t>(index + 1), bbs - 1, w.raw.data() + kSendWqeBb)) {
-    *why = "the send queue's memory is not readable";
-    return WqeFault::kUnreadable;
-  }
-  std::size_t end = ds * kWqeDsUnit;
+  std::size_t end = prm::get<prm::wqe_ctrl_seg::ds>(w.raw.data()) * kWqeDsUnit;
   std::size_t at = prm::wqe_ctrl_seg::kBytes;
   if (op == WqeOpcode::NOP) {
     w.valid = true;
@@ -271,6 +275,14 @@ WqeFault fetch_srq_wqe(pci::Bus& bus, const Srq& srq, std::uint16_t index, RecvW
     return WqeFault::kUnreadable;
   }
   return decode_scatter_list(bus, srq.buf, at + sizeof link, bytes - sizeof link, w, why);
+}
+
+WqeFault fetch_rq_wqe(pci::Bus& bus, const RawQueue& rq, std::uint16_t index, RecvWqe& w, const char** why) {
+  w.index = index;
+  std::size_t bytes = std::size_t{1} << rq.log_stride;
+  w.segs.resize(bytes / kWqeDsUnit);
+  std::uint32_t slot = index & ((1u << rq.log_size) - 1);
+  return decode_scatter_list(bus, rq.buf, std::uint64_t{slot} << rq.log_stride, bytes, w, why);
 }
 
 }  // namespace uhca::hca

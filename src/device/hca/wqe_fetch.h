@@ -59,12 +59,31 @@ enum class TakeWqe : std::uint8_t {
   kUnreadable,  // the WQE was taken but could not be read
 };
 
+// The send queue of a QP or an SQ: a ring of basic blocks.
+struct SendRing {
+  const QueueBuffer& buf;
+  std::uint64_t offset;  // of the ring in the buffer, bytes
+  unsigned log_size;     // basic blocks
+  std::uint32_t number;  // that control segments must name
+};
+inline SendRing ring_of(const Qp& qp) {
+  return {qp.buf, qp.sq_offset(), qp.log_sq_size, qp.qpn};
+}
+inline SendRing ring_of(const RawQueue& sq) {
+  return {sq.buf, 0, sq.log_size, sq.number};
+}
+
+// Reads the blocks of the WQE at `index` into w.raw and decodes the control segment.
+WqeFault fetch_wqe_blocks(pci::Bus& bus, const SendRing& ring, std::uint16_t index, unsigned posted, SendWqe& w, const char** why);
+// Decodes data segments, pointers and inline mixed, from `at` to `end` of w.raw. What is wrong (static storage), or nullptr.
+const char* decode_segments(SendWqe& w, std::size_t at, std::size_t end);
+
 // Reads and decodes the send WQE at basic block `index` (16-bit counter) of an RC QP. `posted`: blocks available from there. On a fault
 // *why (static storage) says what was wrong and w.opcode, fm_ce_se, bbs hold what could be read.
 WqeFault fetch_send_wqe(pci::Bus& bus, const Qp& qp, std::uint16_t index, unsigned posted, SendWqe& w, const char** why);
 
 // The number of basic blocks of the WQE at `index` and its opcode; 1 when it cannot be told.
-unsigned send_wqe_blocks(pci::Bus& bus, const Qp& qp, std::uint16_t index, std::uint8_t* opcode);
+unsigned send_wqe_blocks(pci::Bus& bus, const SendRing& ring, std::uint16_t index, std::uint8_t* opcode);
 
 inline constexpr std::size_t kMaxRecvWqeBytes = 512;  // cmd_hca_cap.max_wqe_sz_rq
 
@@ -83,5 +102,7 @@ struct RecvWqe {
 WqeFault fetch_recv_wqe(pci::Bus& bus, const Qp& qp, std::uint16_t index, RecvWqe& w, const char** why);
 // The WQE at `index` of a shared receive queue, and the index of the one that follows it.
 WqeFault fetch_srq_wqe(pci::Bus& bus, const Srq& srq, std::uint16_t index, RecvWqe& w, std::uint16_t* next, const char** why);
+// The WQE at `index` of an Ethernet receive queue (a ring of fixed strides).
+WqeFault fetch_rq_wqe(pci::Bus& bus, const RawQueue& rq, std::uint16_t index, RecvWqe& w, const char** why);
 
 }  // namespace uhca::hca

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: MIT
+#include "device/hca/counters.h"
+
+#include <algorithm>
+
+namespace uhca::hca {
+namespace {
+constexpr std::size_t kFcs = 4;
+constexpr std::size_t kMinFrame = 64;  // with FCS; what is shorter counts as padded
+}  // namespace
+
+void Traffic::add(wire::Frame f) {
+  Cast cast = kUnicast;
+  if (!f.empty() && (std::to_integer<unsigned>(f[0]) & 1)) {
+    bool all = f.size() >= 6 && std::all_of(f.begin(), f.begin() + 6, [](std::byte b) { return b == std::byte{0xff}; });
+    cast = all ? kBroadcast : kMulticast;
+  }
+  ++packets[cast];
+  octets[cast] += f.size();
+  std::size_t size = std::max(f.size() + kFcs, kMinFrame);
+  ++by_size[static_cast<std::size_t>(std::lower_bound(kSizes.begin(), kSizes.end(), size) - kSizes.begin())];
+}
+
+Traffic Traffic::since(const Traffic& base) const {
+  Traffic t;
+  for (std::size_t i = 0; i < packets.size(); ++i) {
+    t.packets[i] = packets[i] - base.packets[i];
+    t.octets[i] = octets[i] - base.octets[i];
+  }
+  for (std::size_t i = 0; i < by_size.size(); ++i) t.by_size[i] = by_size[i] - base.by_size[i];
+  return t;
+}
+
+}  // namespace uhca::hca
