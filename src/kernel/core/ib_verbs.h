@@ -34,6 +34,9 @@ struct ib_mw;
 struct ib_srq;
 struct ib_xrcd;
 struct ib_ucontext;
+namespace mm {
+class DmaBuffer;  // kernel/mm/umem.h
+}
 class VerbsFile;  // uverbs: the open file behind a ucontext
 
 using ib_gid = std::array<std::uint8_t, 16>;  // network order
@@ -283,6 +286,40 @@ struct ib_xrcd {
   virtual ~ib_xrcd() = default;
 };
 
+// ---------------------------------------------------------------- work requests of kernel consumers (Linux: ib_send_wr, ib_recv_wr, ib_wc)
+
+struct ib_sge {
+  std::uint64_t addr = 0;  // bus address
+  std::uint32_t length = 0;
+  std::uint32_t lkey = 0;
+};
+
+// A datagram (UD, GSI), always signalled.
+struct ib_ud_wr {
+  std::uint64_t wr_id = 0;
+  ib_sge sge;
+  rdma_ah_attr ah;  // resolved: sgid_attr, dmac
+  std::uint32_t remote_qpn = 0, remote_qkey = 0;
+};
+
+struct ib_recv_wr {
+  std::uint64_t wr_id = 0;
+  ib_sge sge;
+};
+
+enum class rdma_network_type : std::uint8_t { ROCE_V1 = 1, IPV4 = 2, IPV6 = 3 };
+
+struct ib_wc {
+  std::uint64_t wr_id = 0;
+  bool receive = false;
+  std::uint8_t status = 0;  // enum ib_wc_status
+  std::uint8_t vendor_err = 0;
+  std::uint8_t sl = 0;
+  std::uint32_t byte_len = 0;
+  std::uint32_t src_qp = 0;
+  rdma_network_type network = rdma_network_type::IPV4;  // of a received datagram: what stands in the 40 bytes in front of it
+};
+
 // What mmap on the device file answers: a descriptor and the offset in it to map instead.
 struct MmapTarget {
   int fd = -1;
@@ -353,6 +390,19 @@ struct ib_device_ops {
   // The driver rejects udata that it does not know (CORE_SUPPORT_ROBUST_UDATA).
   bool robust_udata = false;
 
+  // Kernel consumers: create_cq and create_qp without context and udata make queues that these serve. Callable on any thread, not from
+  // handlers of the device's interrupts.
+  Result<std::unique_ptr<mm::DmaBuffer>> (*alloc_coherent)(ib_device&, std::size_t size) = nullptr;
+  // A key for all bus addresses, local access. ENOMEM, ...
+  Result<std::uint32_t> (*get_dma_lkey)(ib_pd&) = nullptr;
+  Status (*put_dma_lkey)(ib_pd&, std::uint32_t lkey) = nullptr;
+  Status (*post_send)(ib_qp&, const ib_ud_wr&) = nullptr;  // ENOMEM: the send queue is full; EINVAL: not in RTS
+  Status (*post_recv)(ib_qp&, const ib_recv_wr&) = nullptr;
+  // At most `n` completions; how many.
+  std::size_t (*poll_cq)(ib_cq&, ib_wc* wc, std::size_t n) = nullptr;
+  // The next completion calls comp_handler. Poll once more afterwards: what came before does not count.
+  Status (*req_notify_cq)(ib_cq&) = nullptr;
+
   // Declarations of driver-private objects, methods and attributes (null-terminated array or nullptr).
   const uapi_definition* driver_def = nullptr;
 };
@@ -386,7 +436,8 @@ struct ib_device {
   std::string netdev;  // interface behind port 1
   int netdev_ifindex = 0;
   std::uint16_t pci_vendor = 0, pci_device = 0;
-  std::string pci_address;  // "0000:03:00.0" of the virtual slot
+  std::string pci_address;        // "0000:03:00.0" of the virtual slot
+  std::uint32_t function_id = 0;  // number of this function on its host (1..4094), 0: there is no other
   unsigned num_ports = 1;
   unsigned num_comp_vectors = 1;
   bool roce_v1 = true;  // the port has RoCE v1 beside v2 (Linux: core_cap_flags RDMA_CORE_PORT_IBA_ROCE), so GIDs of both kinds

@@ -5,6 +5,7 @@
 #include <cstddef>
 
 #include "base/log.h"
+#include "kernel/mlx5_ib/kernel_queue.h"
 #include "kernel/mlx5_ib/mlx5_ib_dev.h"
 #include "kernel/mlx5_ib/queue_pages.h"
 #include "kernel/mlx5_ib/uapi_ids.h"
@@ -41,10 +42,18 @@ Result<std::uint32_t> uar_of(mlx5_ib_ucontext& c, const ::mlx5_ib_create_cq& ucm
 
 }  // namespace
 
+mlx5_ib_cq::mlx5_ib_cq() = default;
+mlx5_ib_cq::~mlx5_ib_cq() = default;
+
+void set_cq_handlers(mlx5_ib_cq& cq) {
+  cq.comp = comp;
+  cq.event = event;
+}
+
 Result<std::unique_ptr<ib_cq>> create_cq(ib_device& d, ib_ucontext* uctx, const ib_cq_init_attr& attr, Udata* udata) {
   auto& dev = to_mdev(d);
   auto& m = *dev.mdev;
-  if (uctx == nullptr || udata == nullptr) return refuse(EOPNOTSUPP, "create_cq: kernel CQs are not supported by this driver");
+  if (uctx == nullptr || udata == nullptr) return create_kernel_cq(dev, attr);
   auto& c = to_mucontext(*uctx);
   std::uint32_t log_max = m.cap_gen<prm::cmd_hca_cap::log_max_cq_sz>();
   if (attr.cqe == 0 || attr.cqe > 1u << log_max) return refuse(EINVAL, "create_cq: {} entries of at most {}", attr.cqe, 1u << log_max);
@@ -88,8 +97,7 @@ Result<std::unique_ptr<ib_cq>> create_cq(ib_device& d, ib_ucontext* uctx, const 
   cq->device = &d;
   cq->ucontext = uctx;
   cq->cqe = static_cast<int>(entries - 1);
-  cq->comp = comp;
-  cq->event = event;
+  set_cq_handlers(*cq);
   UHCA_CHECK(m.create_cq(*cq, in));
   m.domain().rename(*cq->buffer, fmt::format("CQ {:#x} buffer", cq->cqn));
   m.domain().rename(*cq->doorbell, fmt::format("CQ {:#x} doorbell record", cq->cqn));

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/types.h"
 #include "kernel/mlx5_ib/dev_resources.h"
+#include "kernel/mlx5_ib/kernel_queue.h"
 #include "kernel/mlx5_ib/mlx5_ib.h"
 #include "kernel/mlx5_ib/mlx5_ib_dev.h"
 #include "kernel/mlx5_ib/netdev_state.h"
@@ -186,6 +187,13 @@ void set_ops(ib_device_ops& ops) {
   ops.destroy_srq = destroy_srq;
   ops.alloc_xrcd = alloc_xrcd;
   ops.dealloc_xrcd = dealloc_xrcd;
+  ops.alloc_coherent = alloc_coherent;
+  ops.get_dma_lkey = get_dma_lkey;
+  ops.put_dma_lkey = put_dma_lkey;
+  ops.post_send = post_send;
+  ops.post_recv = post_recv;
+  ops.poll_cq = poll_cq;
+  ops.req_notify_cq = req_notify_cq;
   ops.driver_def = mlx5_ib_defs;
 }
 
@@ -298,6 +306,7 @@ Result<ib_device*> mlx5_ib_probe(pci::InprocEndpoint& slot) {
   dev->pci_vendor = slot.vendor_id();
   dev->pci_device = slot.device_id();
   dev->pci_address = "0000:03:00.0";
+  dev->function_id = slot.function_id();
   dev->num_ports = 1;
   dev->num_comp_vectors = m.num_comp_vectors();
   dev->roce_v1 = m.cap_roce<prm::roce_cap::roce_version>() & mlx5::kRoceVersion1;

@@ -79,7 +79,13 @@ inline mlx5_ib_mr& to_mmr(ib_mr& m) {
   return static_cast<mlx5_ib_mr&>(m);
 }
 
+struct KernelCq;  // kernel_queue.h
+struct KernelQp;
+
 struct mlx5_ib_cq final : ib_cq, mlx5_core_cq {
+  mlx5_ib_cq();
+  ~mlx5_ib_cq() override;
+  std::unique_ptr<KernelCq> kernel;  // of a kernel consumer
   std::uint32_t cqe_size = 64;
   std::unique_ptr<mm::Umem> buffer, doorbell;
   std::uint32_t hw_cqn() const override { return cqn; }
@@ -89,7 +95,10 @@ inline mlx5_ib_cq& to_mcq(ib_cq& c) {
 }
 
 struct mlx5_ib_qp final : ib_qp, mlx5_core_qp {
-  std::mutex lock;  // one state change at a time
+  mlx5_ib_qp();
+  ~mlx5_ib_qp() override;
+  std::unique_ptr<KernelQp> kernel;  // of a kernel consumer
+  std::mutex lock;                   // one state change at a time
   ib_qp_state state = ib_qp_state::RESET;
   std::uint32_t atomic_rd_en = 0;  // access flags in effect
   std::uint8_t resp_depth = 0;     // max_dest_rd_atomic in effect

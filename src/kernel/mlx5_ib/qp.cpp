@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "kernel/mlx5_ib/dev_resources.h"
+#include "kernel/mlx5_ib/kernel_queue.h"
 #include "kernel/mlx5_ib/mlx5_ib_dev.h"
 #include "kernel/mlx5_ib/queue_pages.h"
 #include "prm/cmd_qp.h"
@@ -179,9 +180,13 @@ bool known_type(ib_qp_type t) {
 
 }  // namespace
 
+mlx5_ib_qp::mlx5_ib_qp() = default;
+mlx5_ib_qp::~mlx5_ib_qp() = default;
+
 Result<std::unique_ptr<ib_qp>> create_qp(ib_device& d, ib_pd* ibpd, ib_qp_init_attr& attr, Udata* udata) {
   auto& dev = to_mdev(d);
   auto& m = *dev.mdev;
+  if (udata == nullptr && ibpd != nullptr && ibpd->ucontext == nullptr) return create_kernel_qp(dev, *ibpd, attr);
   if (!known_type(attr.qp_type))
     return refuse(EOPNOTSUPP, "create_qp: QP type {} is not supported by this driver", static_cast<int>(attr.qp_type));
   DevResources::View devr = UHCA_TRY(dev.devr->get());

@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "kernel/mlx5_ib/dev_resources.h"
+#include "kernel/mlx5_ib/kernel_queue.h"
 #include "kernel/mlx5_ib/mlx5_ib_dev.h"
 #include "prm/cmd_qp.h"
 #include "prm/context.h"
@@ -169,6 +170,7 @@ Status fill_qpc(const mlx5_core_dev& m, mlx5_ib_qp& qp, void* qpc, const ib_qp_a
   if (mask & IB_QP_MIN_RNR_TIMER) prm::set<prm::qpc::min_rnr_nak>(qpc, a.min_rnr_timer & 0x1f);
   if (mask & IB_QP_RQ_PSN) prm::set<prm::qpc::next_rcv_psn>(qpc, a.rq_psn & 0xffffff);
   if (mask & IB_QP_QKEY) prm::set<prm::qpc::q_key>(qpc, a.qkey);
+  if (t.from == S::RESET && qp.kernel) prm::set<prm::qpc::dbr_addr>(qpc, qp.kernel->doorbell_dma);
   if (t.from == S::RESET && qp.doorbell) prm::set<prm::qpc::dbr_addr>(qpc, qp.doorbell->dma());
   return success();
 }

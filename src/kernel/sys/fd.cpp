@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/trace.h"
 #include "kernel/mm/uaccess.h"
+#include "kernel/sys/cm_channel.h"
 #include "kernel/sys/cmdfile.h"
 #include "kernel/sys/instance.h"
 #include "kernel/sys/next.h"
@@ -33,14 +34,27 @@ int fail(int err) {
 }
 
 // Asked before a descriptor goes away: can its going be a last close?
-bool may_be_cmd_file(int fd) {
-  struct stat st;
-  return any_cmd_files() && !inside::active() && raw::fstat(fd, &st) == 0 && vfd::plausible(st);
-}
+class Leaving {
+ public:
+  explicit Leaving(int fd) {
+    struct stat st;
+    if ((!any_cmd_files() && !kernel::cm::rdma_cm_any_open()) || inside::active() || raw::fstat(fd, &st) != 0) return;
+    verbs_ = vfd::plausible(st);
+    channel_ = cm_channel_plausible(st);
+  }
+  // After the descriptor is gone.
+  void done() const {
+    if (verbs_) cmdfile_reap();
+    if (channel_) cm_channel_reap();
+  }
+
+ private:
+  bool verbs_ = false, channel_ = false;
+};
 
 // Closes [first, last] except what is ours.
 int close_range_around(unsigned first, unsigned last, int flags) {
-  bool reap = any_cmd_files();
+  bool reap = any_cmd_files(), reap_channels = kernel::cm::rdma_cm_any_open();
   long r = 0;
   unsigned at = first;
   while (at <= last) {
@@ -61,6 +75,7 @@ int close_range_around(unsigned first, unsigned last, int flags) {
     r = 0;
   }
   if (reap) cmdfile_reap();
+  if (reap_channels) cm_channel_reap();
   return r < 0 ? fail(static_cast<int>(-r)) : 0;
 }
 
@@ -97,9 +112,9 @@ using namespace uhca::sys;
 UHCA_EXPORT int close(int fd) {
   if (inside::active()) return next_close(fd);
   if (__builtin_expect(fd::is_internal(fd), 0)) return fail(EBADF);
-  bool ours = may_be_cmd_file(fd);
+  Leaving leaving(fd);
   int r = next_close(fd);
-  if (ours) cmdfile_reap();
+  leaving.done();
   return r;
 }
 UHCA_EXPORT int close_range(unsigned first, unsigned last, int flags) {
@@ -115,17 +130,17 @@ UHCA_EXPORT void closefrom(int low) {
 UHCA_EXPORT int dup2(int from, int to) {
   if (inside::active()) return next_dup2(from, to);
   if (__builtin_expect(from != to && fd::is_internal(to), 0)) return fail(EBUSY);
-  bool ours = from != to && may_be_cmd_file(to);
+  Leaving leaving(from != to ? to : -1);
   int r = next_dup2(from, to);
-  if (ours) cmdfile_reap();
+  leaving.done();
   return r;
 }
 UHCA_EXPORT int dup3(int from, int to, int flags) {
   if (inside::active()) return next_dup3(from, to, flags);
   if (__builtin_expect(from != to && fd::is_internal(to), 0)) return fail(EBUSY);
-  bool ours = from != to && may_be_cmd_file(to);
+  Leaving leaving(from != to ? to : -1);
   int r = next_dup3(from, to, flags);
-  if (ours) cmdfile_reap();
+  leaving.done();
   return r;
 }
 
@@ -133,6 +148,8 @@ UHCA_EXPORT ssize_t write(int fd, const void* buf, size_t count) {
   ssize_t r = next_write(fd, buf, count);
   // A sealed memfd refuses with EPERM; with a count of 0 it does not look.
   if (__builtin_expect(r < 0 && errno == EPERM && !inside::active(), 0)) return refused_write(fd, buf, count);
+  // The read end of a pipe, which an event channel of rdma_cm is, refuses with EBADF.
+  if (__builtin_expect(r < 0 && errno == EBADF && !inside::active(), 0) && !cm_channel_write(fd, buf, count, &r)) errno = EBADF;
   return r;
 }
 UHCA_EXPORT ssize_t writev(int fd, const iovec* iov, int n) {
@@ -148,5 +165,8 @@ UHCA_EXPORT ssize_t writev(int fd, const iovec* iov, int n) {
     }
     return total;
   }
+  if (__builtin_expect(r < 0 && errno == EBADF && n == 1 && !inside::active(), 0) &&
+      !cm_channel_write(fd, iov[0].iov_base, iov[0].iov_len, &r))
+    errno = EBADF;
   return r;
 }

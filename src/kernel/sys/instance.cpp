@@ -15,6 +15,7 @@
 #include "base/safecopy.h"
 #include "base/trace.h"
 #include "device/pci/inproc.h"
+#include "kernel/cm/file.h"
 #include "kernel/mlx5_ib/mlx5_ib.h"
 #include "kernel/sys/cmdfile.h"
 #include "kernel/sys/cwd.h"
@@ -65,6 +66,7 @@ void child_after_fork() {
     cmdfiles_inherited();
     kernel::ib_forget_devices_after_fork();
     kernel::uverbs_forget_after_fork();
+    kernel::cm::rdma_cm_forget_after_fork();
   }
   netlink_after_fork();
   fd::abandon_all();
@@ -94,8 +96,9 @@ Instance* build() {
     log::error("mlx5: probe failed: {}", strerrorname_np(probed.code()));
     return nullptr;
   }
-  (void)slot.release();  // lives as long as the process
   kernel::ib_device* dev = *probed;
+  if (Status s = kernel::cm::rdma_cm_add_device(*dev); !s) log::error("{}: no connection management ({})", dev->name, s.code());
+  (void)slot.release();  // lives as long as the process
   return new Instance{dev, new View(*dev)};
 }
 

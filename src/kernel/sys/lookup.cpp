@@ -12,7 +12,8 @@ namespace {
 
 // Every virtual path holds one of these.
 bool has_hint(const char* path) {
-  return std::strstr(path, "infiniband") || std::strstr(path, kPciAddress) || std::strstr(path, "231:192");
+  return std::strstr(path, "infiniband") || std::strstr(path, kPciAddress) || std::strstr(path, "231:192") ||
+         std::strstr(path, "rdma_cm") || std::strstr(path, kRdmaCmDevno);
 }
 
 // Lexically: does the path end up below /sys or /dev? Nothing else can make us build an instance.

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "kernel/cm/file.h"
 #include "kernel/sys/view.h"
 
 namespace uhca::sys {
@@ -117,6 +118,12 @@ int fill_port(Message& m, ib_device& d, std::uint32_t port) {
 
 int fill_chardev(Message& m, ib_device& d, const Request& r) {
   if (r.chardev_type.empty()) return EINVAL;
+  if (r.chardev_type == "rdma_cm" && !r.has_index) {
+    m.u64(RDMA_NLDEV_ATTR_CHARDEV, kRdmaCmMinor | std::uint64_t{kMiscMajor} << 8);  // huge_encode_dev
+    m.u64(RDMA_NLDEV_ATTR_CHARDEV_ABI, kernel::cm::kRdmaCmAbiVersion);
+    m.str(RDMA_NLDEV_ATTR_CHARDEV_NAME, "rdma_cm");
+    return 0;
+  }
   if (!r.has_index || r.index != d.index) return r.has_index ? ENODEV : EOPNOTSUPP;
   if (r.chardev_type != "uverbs") return EOPNOTSUPP;
   std::uint64_t major = kVerbsMajor, minor = kVerbsMinorBase + static_cast<unsigned>(d.uverbs_minor);

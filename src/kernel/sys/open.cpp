@@ -4,12 +4,14 @@
 
 #include <fcntl.h>
 #include <stdio.h>
+#include <sys/sysmacros.h>
 
 #include <cstdarg>
 #include <cstring>
 
 #include "base/log.h"
 #include "base/trace.h"
+#include "kernel/sys/cm_channel.h"
 #include "kernel/sys/cmdfile.h"
 #include "kernel/sys/lookup.h"
 #include "kernel/sys/next.h"
@@ -40,7 +42,12 @@ int fail(int err) {
   return -1;
 }
 
-int open_verbs(const Node& node, int flags) {
+int open_device(const Node& node, int flags) {
+  if (major(node.rdev) == kMiscMajor) {
+    int fd = cm_channel_open(flags);
+    if (trace::on()) trace::Event("syscall", "open").str("path", node.path()).num("fd", fd < 0 ? -1 : fd).num("errno", fd < 0 ? -fd : 0);
+    return fd < 0 ? fail(-fd) : fd;
+  }
   int minor = static_cast<int>(node.rdev & 0xff) - static_cast<int>(kVerbsMinorBase);
   int fd = cmdfile_open(minor, flags);
   if (trace::on()) trace::Event("syscall", "open").str("path", node.path()).num("fd", fd < 0 ? -1 : fd).num("errno", fd < 0 ? -fd : 0);
@@ -109,7 +116,7 @@ int virtual_open(const Where& w, int flags) {
     case NodeKind::kChar:
       if (flags & O_DIRECTORY) return fail(ENOTDIR);
       if (path_only) return answer(vfd::make(vfd::Kind::kFile, n.path(), {}, cloexec));
-      return open_verbs(n, flags);
+      return open_device(n, flags);
     case NodeKind::kFile: break;
   }
   if (flags & O_DIRECTORY) return fail(ENOTDIR);

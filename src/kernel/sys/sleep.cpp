@@ -6,9 +6,11 @@
 #include <unistd.h>
 
 #include "kernel/mm/uaccess.h"
+#include "kernel/sys/cm_channel.h"
 #include "kernel/sys/cmdfile.h"
 #include "kernel/sys/instance.h"
 #include "kernel/sys/next.h"
+#include "kernel/sys/raw.h"
 #include "kernel/uverbs/file.h"
 
 namespace uhca::sys {
@@ -25,7 +27,7 @@ UHCA_NEXT(epoll_wait, int(int, epoll_event*, int, int));
 UHCA_NEXT(epoll_pwait, int(int, epoll_event*, int, int, const sigset_t*));
 
 bool concerned() {
-  return __builtin_expect(any_event_files(), 0) && !inside::active();
+  return __builtin_expect(any_event_files() || kernel::cm::rdma_cm_any_open(), 0) && !inside::active();
 }
 
 void going_to_sleep() {
@@ -38,7 +40,8 @@ void going_to_sleep() {
 
 bool is_event(int fd) {
   int saved = errno;
-  bool r = kernel::uverbs_is_event_fd(fd);
+  struct stat st;
+  bool r = raw::fstat(fd, &st) == 0 && S_ISFIFO(st.st_mode) && (kernel::uverbs_is_event_fd(fd) || cm_channel_is(st));
   errno = saved;
   return r;
 }
@@ -72,6 +75,7 @@ int before_read(int fd, std::size_t n) {
     return kernel::uverbs_event_read_check(fd, n);
   }();
   errno = saved;
+  if (s.code() == EBADF) return EINVAL;  // an rdma_cm channel has no read
   if (!s) return s.code();
   going_to_sleep();
   return 0;

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "kernel/sys/cm_channel.h"
 #include "kernel/sys/lookup.h"
 #include "kernel/sys/next.h"
 #include "kernel/sys/raw.h"
@@ -62,6 +63,11 @@ int answer(const Where& w, void* out) {
 
 // The kernel's answer about a descriptor is replaced where it stands for a virtual file.
 void correct(int fd, struct stat* st) {
+  if (__builtin_expect(S_ISFIFO(st->st_mode), 0) && !inside::active() && cm_channel_is(*st)) {
+    st->st_mode = S_IFCHR | 0666;
+    st->st_rdev = makedev(kMiscMajor, kRdmaCmMinor);
+    return;
+  }
   if (__builtin_expect(!vfd::plausible(*st), 1) || inside::active()) return;
   char rest[512];
   vfd::Kind kind = vfd::identify(fd, rest, sizeof rest);

@@ -219,7 +219,9 @@ const ExtraEntry* extra_entries(std::string_view real_dir) {
   static constexpr ExtraEntry kBus[] = {{kPciAddress, DT_LNK}, {nullptr, 0}};
   static constexpr ExtraEntry kRoot[] = {{kPciAddress, DT_DIR}, {nullptr, 0}};
   static constexpr ExtraEntry kDevices[] = {{kHostPci, DT_DIR}, {nullptr, 0}};
-  static constexpr ExtraEntry kChar[] = {{"231:192", DT_LNK}, {nullptr, 0}};
+  static constexpr ExtraEntry kChar[] = {{"231:192", DT_LNK}, {kRdmaCmDevno, DT_LNK}, {nullptr, 0}};
+  static constexpr ExtraEntry kMisc[] = {{"rdma_cm", DT_LNK}, {nullptr, 0}};
+  static constexpr ExtraEntry kVirtualMisc[] = {{"rdma_cm", DT_DIR}, {nullptr, 0}};
   while (real_dir.size() > 1 && real_dir.back() == '/') real_dir.remove_suffix(1);
   if (real_dir == "/dev") return kDev;
   if (real_dir == "/sys/class") return kClass;
@@ -227,6 +229,8 @@ const ExtraEntry* extra_entries(std::string_view real_dir) {
   if (real_dir == kPciRoot) return kRoot;
   if (real_dir == "/sys/devices") return kDevices;
   if (real_dir == "/sys/dev/char") return kChar;
+  if (real_dir == "/sys/class/misc") return kMisc;
+  if (real_dir == "/sys/devices/virtual/misc") return kVirtualMisc;
   return nullptr;
 }
 

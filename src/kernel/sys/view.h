@@ -81,6 +81,9 @@ void build_tree(View& view);
 inline constexpr const char* kPciAddress = "0000:03:00.0";
 inline constexpr const char* kPciRoot = "/sys/devices/pci0000:00";
 inline constexpr const char* kHostPci = "pci0000:00";
+// rdma_cm is a misc device with a dynamic minor; 122 is a typical one.
+inline constexpr unsigned kMiscMajor = 10, kRdmaCmMinor = 122;
+inline constexpr const char* kRdmaCmDevno = "10:122";
 inline constexpr unsigned kVerbsMajor = 231, kVerbsMinorBase = 192;  // Linux: uverbs_main.c IB_UVERBS_MAJOR, IB_UVERBS_BASE_MINOR
 
 // Entries that we add to a real directory, known without an instance. nullptr-terminated; nullptr when it is none of ours.

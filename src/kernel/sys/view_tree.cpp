@@ -6,6 +6,7 @@
 
 #include <cstring>
 
+#include "kernel/cm/file.h"
 #include "kernel/sys/raw.h"
 #include "kernel/sys/view.h"
 
@@ -208,6 +209,19 @@ void counters(View& v, const std::string& port) {
   v.dir(port + "/hw_counters");
 }
 
+// Linux: ucma.c (a misc device with the attribute abi_version).
+void rdma_cm(View& v) {
+  std::string dir = "/sys/devices/virtual/misc/rdma_cm";
+  std::string devno = kRdmaCmDevno;
+  v.file(dir + "/abi_version", fmt::format("{}\n", kernel::cm::kRdmaCmAbiVersion));
+  v.file(dir + "/dev", devno + "\n");
+  v.file(dir + "/uevent", fmt::format("MAJOR={}\nMINOR={}\nDEVNAME=infiniband/rdma_cm\nDEVMODE=0666\n", kMiscMajor, kRdmaCmMinor), 0644);
+  v.link(dir + "/subsystem", "../../../../class/misc");
+  v.link("/sys/class/misc/rdma_cm", "../../devices/virtual/misc/rdma_cm");
+  v.link("/sys/dev/char/" + devno, "../../devices/virtual/misc/rdma_cm");
+  v.character("/dev/infiniband/rdma_cm", makedev(kMiscMajor, kRdmaCmMinor), 0666);
+}
+
 void ib_directory(View& v, const std::string& ib) {
   ib_device& dev = v.device();
   v.file(ib + "/node_type", "1: CA\n");
@@ -268,6 +282,7 @@ void build_tree(View& v) {
   v.link("/sys/class/infiniband_verbs/" + verbs, up + "/infiniband_verbs/" + verbs);
   v.file("/sys/class/infiniband_verbs/abi_version", "6\n");
   v.link("/sys/dev/char/" + devno, up + "/infiniband_verbs/" + verbs);
+  rdma_cm(v);
   v.character("/dev/infiniband/" + verbs, makedev(kVerbsMajor, kVerbsMinorBase + static_cast<unsigned>(dev.uverbs_minor)), 0666);
 }
 

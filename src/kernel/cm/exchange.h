@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: MIT
+// MADs that arrive at one function and belong to another. The port of a host, and with it QP1, is one; its functions are processes.
+// As the driver of an SR-IOV adapter's physical function does, whoever receives a MAD finds its owner (REQ and SIDR_REQ by service id,
+// the rest by communication id, whose upper bits are the function's number) and hands it on. docs/decisions/0002.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "kernel/cm/cm_msgs.h"
+#include "kernel/cm/host_names.h"
+#include "kernel/cm/port_space.h"
+
+namespace uhca::kernel::cm {
+
+// The message between functions: what of MadInfo travels, then the MAD.
+struct HandedMad {
+  static constexpr std::uint32_t kMagic = 0x7568'636d;
+  std::uint32_t magic = kMagic;
+  std::uint8_t roce_v2 = 0, traffic_class = 0, hop_limit = 0, sl = 0;
+  std::uint32_t flow_label = 0, src_qp = 0;
+  ib_gid sgid{}, dgid{};
+  std::array<std::uint8_t, kMadSize> mad{};
+};
+
+class Exchange {
+ public:
+  Exchange(std::string prefix, std::uint32_t function, const PortSpace& ports)
+      : prefix_(std::move(prefix)), function_(function), ports_(ports) {}
+
+  // Takes the function's own name, on which others call. EADDRINUSE, ...
+  Status start();
+  int fd() const { return own_.fd(); }
+
+  // True: handed to its owner. False: it is ours, or nobody's, which the caller's ib_cm then says to the sender.
+  bool hand_on(const Mad& mad, const MadInfo& info);
+
+  // The next MAD that somebody handed to us by this listening descriptor; false: none.
+  static bool take(int fd, Mad* mad, MadInfo* info);
+
+  struct Counters {
+    std::uint64_t handed_on = 0, nobody = 0;
+  };
+  const Counters& counters() const { return counters_; }
+
+ private:
+  std::string name_of(std::uint32_t function) const;
+  bool by_service_id(std::uint64_t service_id, const HandedMad& m, const MadInfo& info);
+  bool by_function(std::uint32_t function, const HandedMad& m);
+
+  const std::string prefix_;
+  const std::uint32_t function_;
+  const PortSpace& ports_;
+  HostName own_;
+  Counters counters_;
+};
+
+}  // namespace uhca::kernel::cm
