@@ -18,5 +18,8 @@ if(UHCA_SANITIZE)
                     OUTPUT_VARIABLE runtime OUTPUT_STRIP_TRAILING_WHITESPACE)
     get_filename_component(folder ${runtime} DIRECTORY)
     add_link_options(-Wl,-rpath,${folder})
+    get_filename_component(name ${runtime} NAME)
+    file(MAKE_DIRECTORY ${CMAKE_LIBRARY_OUTPUT_DIRECTORY})
+    file(CREATE_LINK ${runtime} ${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/${name} SYMBOLIC)  # `uhca run` preloads it first
   endif()
 endif()

@@ -36,7 +36,7 @@ std::string resolve_program(const std::string& name) {
     std::size_t colon = rest.find(':');
     std::string_view part = rest.substr(0, colon);
     std::string candidate = std::string(part.empty() ? "." : part) + "/" + name;
-    struct stat st{};
+    struct stat st {};
     if (stat(candidate.c_str(), &st) == 0 && S_ISREG(st.st_mode) && access(candidate.c_str(), X_OK) == 0) return candidate;
     if (colon == std::string_view::npos) return {};
     rest.remove_prefix(colon + 1);
@@ -44,7 +44,7 @@ std::string resolve_program(const std::string& name) {
 }
 
 std::string launch_obstacle(const std::string& path) {
-  struct stat st{};
+  struct stat st {};
   if (stat(path.c_str(), &st) == 0 && (st.st_mode & (S_ISUID | S_ISGID)) && geteuid() != 0)
     return "is set-user-ID or set-group-ID: the dynamic loader ignores LD_PRELOAD for it";
   ElfFile elf;
@@ -71,11 +71,17 @@ int exec_program(const LaunchOptions& options) {
     return 126;
   }
   std::string preload = folder + "/libuhca.so";
-  ElfFile elf;
-  // AddressSanitizer's runtime insists on being the first library.
-  if (elf.load(file)) {
+  // AddressSanitizer's runtime insists on being the first library, whether the program needs it or a sanitized libuhca.so does; a sanitizer
+  // build puts clang's, which no search path finds, beside the library.
+  for (const std::string& who : {file, preload}) {
+    ElfFile elf;
+    if (!elf.load(who)) continue;
     std::string asan = elf.needed_with_prefix("libasan.so");
-    if (!asan.empty()) preload = asan + ":" + preload;
+    if (asan.empty()) asan = elf.needed_with_prefix("libclang_rt.asan");
+    if (asan.empty()) continue;
+    std::error_code ec;
+    preload = (fs::exists(folder + "/" + asan, ec) ? folder + "/" + asan : asan) + ":" + preload;
+    break;
   }
   if (const char* old = std::getenv("LD_PRELOAD"); old && *old) preload += ":" + std::string(old);
   setenv("LD_PRELOAD", preload.c_str(), 1);
