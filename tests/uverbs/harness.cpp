@@ -115,6 +115,7 @@ FakeDevice::FakeDevice() {
     (void)of(*c.device).call("dealloc_ucontext");
     --of(*c.device).live["ctx"];
   };
+  ops.query_ucontext = [](ib_ucontext& c, uverbs_attr_bundle&) -> Status { return of(*c.device).call("query_ucontext"); };
   ops.mmap = [](ib_ucontext&, std::uint64_t pgoff, std::size_t, int) -> Result<MmapTarget> {
     if (pgoff != 9) return Errno{EINVAL};
     MmapTarget t;
@@ -195,7 +196,8 @@ FakeDevice::FakeDevice() {
     ++of(*p.device).live["srq"];
     return std::unique_ptr<ib_srq>(std::move(s));
   };
-  ops.modify_srq = [](ib_srq& s, const ib_srq_attr&, std::uint32_t, Udata*) -> Status { return of(*s.device).call("modify_srq"); };
+  ops.modify_srq = [](ib_srq& s, const ib_srq_attr&, std::uint32_t, Udata*) -> Status {
+    return of(*s.device).call("modify_srq"); };
   ops.query_srq = [](ib_srq&, ib_srq_attr& a) -> Status {
     a = {31, 2, 5};
     return success();

@@ -5,6 +5,7 @@
 #include "device/hca/cmd_handlers.h"
 #include "device/hca/data_path.h"
 #include "prm/cqe.h"
+#include "prm/wqe.h"
 
 namespace uhca::hca::cmd {
 namespace {
@@ -41,6 +42,11 @@ Status moderate(Command& c, Cq& cq) {
   return Status::OK;
 }
 
+void refresh_consumer_index(Command& c, Cq& cq) {
+  std::uint8_t record[4];
+  if (c.hca.bus().dma_read(record, cq.dbr + prm::kCqSetCi * 4, sizeof record)) cq.ci = load_be<std::uint32_t>(record) & 0xffffff;
+}
+
 // The last CQE in the old buffer says so; later ones go to the new buffer under continuing indexes (mlx5_ib cq.c: copy_resize_cqes).
 Status resize(Command& c, Cq& cq) {
   const std::uint8_t* cqc = c.at<prm::modify_cq_in::cq_context>();
@@ -52,6 +58,11 @@ Status resize(Command& c, Cq& cq) {
   unsigned log_size;
   Status s = buffer_of(c, cqc, c.tail(prm::modify_cq_in::kBytes), cq.cqe_size, buf, log_size);
   if (s != Status::OK) return s;
+  // What the program has not read yet moves along, and the entry that marks the switch needs a place in the old buffer.
+  refresh_consumer_index(c, cq);
+  std::uint32_t unread = (cq.pi - cq.ci) & 0xffffff;
+  if (unread >= 1u << log_size || unread >= 1u << cq.log_size)
+    return c.refuse(Status::BAD_RES_STATE, "CQ {:#x}: {} entries are unread; {} are wanted", cq.cqn, unread, 1u << log_size);
   std::uint8_t cqe[prm::cqe64::kBytes]{};
   std::uint32_t slot = cq.pi & ((1u << cq.log_size) - 1);
   prm::set<prm::cqe64::opcode>(cqe, static_cast<std::uint8_t>(prm::CqeOpcode::RESIZE_CQ));

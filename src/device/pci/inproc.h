@@ -37,6 +37,10 @@ class InprocEndpoint : public Endpoint {
   // is readable, and must read it empty. One descriptor a slot; -1: none (returns when the handler runs no more).
   virtual void serve(int fd, IrqHandler handler, void* context) = 0;
 
+  // Copies 8 bytes of registers into the BAR's memory, where a program that has the page mapped reads them: memory cannot answer reads
+  // itself. Any thread; always of the same page. False: no memory for the mapping.
+  virtual bool publish(std::uint64_t bar_offset) = 0;
+
   // Starts the service thread if it does not run yet (when the first program opens the device).
   virtual void start_service() = 0;
 };

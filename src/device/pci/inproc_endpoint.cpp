@@ -50,6 +50,7 @@ InprocSlot::InprocSlot(SlotIdentity identity, std::unique_ptr<InprocBus> bus, st
 InprocSlot::~InprocSlot() {
   service_.reset();
   engine_.reset();
+  if (std::uint8_t* p = published_.load()) syscall(SYS_munmap, p, kPageMask + 1);
   fd::close(bar_fd_);
 }
 
@@ -130,6 +131,31 @@ void InprocSlot::polled_empty() {
   engine_->drive(false);
   service_->polled();
   after_work();
+}
+
+bool InprocSlot::publish(std::uint64_t bar_offset) {
+  KeepErrno keep;
+  inside::Guard guard;
+  std::uint64_t page = bar_offset & ~kPageMask;
+  std::uint8_t* p = published_.load(std::memory_order_acquire);
+  if (p == nullptr) {
+    long r = syscall(SYS_mmap, nullptr, kPageMask + 1, PROT_READ | PROT_WRITE, MAP_SHARED, bar_fd_, page);
+    if (r < 0 && r >= -4095) return false;
+    auto* fresh = reinterpret_cast<std::uint8_t*>(r);
+    if (published_.compare_exchange_strong(p, fresh, std::memory_order_acq_rel))
+      p = fresh;
+    else
+      syscall(SYS_munmap, fresh, kPageMask + 1);
+  }
+  // Two registers of a counter: the first half may carry over while the second is read.
+  std::uint64_t high, low;
+  do {
+    high = engine_->mmio_read(bar_offset, 4);
+    low = engine_->mmio_read(bar_offset + 4, 4);
+  } while (engine_->mmio_read(bar_offset, 4) != high);
+  // mmio_read gives the bytes as they lie in the BAR.
+  __atomic_store_n(reinterpret_cast<std::uint64_t*>(p + (bar_offset & kPageMask)), low << 32 | high, __ATOMIC_RELEASE);
+  return true;
 }
 
 void InprocSlot::going_to_sleep() {

@@ -61,6 +61,7 @@ class InprocSlot final : public InprocEndpoint {
   void watch_uar(std::uint32_t uar_index, bool on) override { service_->watch_uar(uar_index, on); }
   void serve(int fd, IrqHandler handler, void* context) override { service_->serve(fd, handler, context); }
   void start_service() override { service_->start(); }
+  bool publish(std::uint64_t bar_offset) override;
 
  private:
   // A hook interrupted the engine on this very thread: leave word for whoever is in it.
@@ -73,7 +74,8 @@ class InprocSlot final : public InprocEndpoint {
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<ServiceThread> service_;
   int bar_fd_ = -1;
-  std::atomic<bool> missed_{false};  // a re-entrant hook left work behind
+  std::atomic<std::uint8_t*> published_{nullptr};  // a page of the BAR, mapped when first asked for
+  std::atomic<bool> missed_{false};                // a re-entrant hook left work behind
 };
 
 }  // namespace uhca::pci

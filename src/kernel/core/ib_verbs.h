@@ -344,6 +344,8 @@ struct ib_device_ops {
 
   Result<std::unique_ptr<ib_ucontext>> (*alloc_ucontext)(ib_device&, Udata&) = nullptr;
   void (*dealloc_ucontext)(ib_ucontext&) = nullptr;
+  // Driver attributes of QUERY_CONTEXT (for a process that imports the context).
+  Status (*query_ucontext)(ib_ucontext&, uverbs_attr_bundle&) = nullptr;
   Result<MmapTarget> (*mmap)(ib_ucontext&, std::uint64_t pgoff, std::size_t length, int prot) = nullptr;
 
   Result<std::unique_ptr<ib_pd>> (*alloc_pd)(ib_device&, ib_ucontext*, Udata*) = nullptr;
@@ -453,6 +455,8 @@ struct ib_device {
   virtual void polled_empty() = 0;
   virtual void going_to_sleep() = 0;
   virtual void watch_uar(std::uint32_t uar_index, bool on) = 0;
+  // A program is about to read the device's clock in a page that it has mapped.
+  virtual void refresh_clock() {}
   // Memory that the program is about to unmap or replace.
   virtual void invalidate_range(UserPtr va, std::size_t length, std::string_view how) = 0;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Completion queues of programs. Linux: hw/mlx5/cq.c.
+// Completion queues of programs: creation, moderation, resizing. Linux: hw/mlx5/cq.c.
 #include <algorithm>
 #include <bit>
 #include <cstddef>
@@ -19,6 +19,10 @@ namespace {
 constexpr std::uint32_t kFlagTimestamp = 1 << 0, kFlagIgnoreOverrun = 1 << 1;  // IB_UVERBS_CQ_FLAGS_*
 constexpr std::uint32_t kEventCqErr = 0;
 constexpr std::uint32_t kCqe128 = 1;  // cqc.cqe_sz
+// MODIFY_CQ (Linux cq.h: MLX5_CQ_MODIFY_*, MLX5_MAX_CQ_PERIOD; mlx5_ib cq.c: MLX5_MODIFY_CQ_MASK_*).
+constexpr std::uint32_t kSelectPeriod = 1 << 0, kSelectCount = 1 << 1, kMaxPeriod = 0xfff;
+constexpr std::uint32_t kSelectLogSize = 1 << 0, kSelectPageOffset = 1 << 1, kSelectPageSize = 1 << 2;
+constexpr std::uint16_t kOpModResize = 1;
 
 void comp(mlx5_core_cq& core) {
   auto& cq = static_cast<mlx5_ib_cq&>(core);
@@ -114,6 +118,63 @@ Status destroy_cq(ib_cq& ibcq) {
   UHCA_CHECK(to_mdev(*cq.device).mdev->destroy_cq(cq));
   cq.buffer.reset();
   cq.doorbell.reset();
+  return success();
+}
+
+Status modify_cq(ib_cq& ibcq, std::uint16_t count, std::uint16_t period) {
+  auto& cq = to_mcq(ibcq);
+  auto& m = *to_mdev(*cq.device).mdev;
+  if (!m.cap_gen<prm::cmd_hca_cap::cq_moderation>()) return refuse(EOPNOTSUPP, "modify_cq: the device moderates no CQs");
+  if (period > kMaxPeriod) return refuse(EINVAL, "modify_cq: period {} us of at most {}", period, kMaxPeriod);
+  using In = prm::modify_cq_in;
+  std::vector<std::uint8_t> in(In::kBytes);
+  std::uint8_t out[prm::modify_cq_out::kBytes] = {};
+  prm::set<In::opcode>(in.data(), static_cast<std::uint16_t>(prm::Opcode::MODIFY_CQ));
+  prm::set<In::cqn>(in.data(), cq.cqn);
+  prm::set<In::modify_field_select_resize_field_select>(in.data(), kSelectPeriod | kSelectCount);
+  void* cqc = prm::at<In::cq_context>(in.data());
+  prm::set<prm::cqc::cq_period>(cqc, period);
+  prm::set<prm::cqc::cq_max_count>(cqc, count);
+  return m.cmd().exec(in.data(), in.size(), out, sizeof out);
+}
+
+Status resize_cq(ib_cq& ibcq, std::uint32_t cqe, Udata* udata) {
+  auto& cq = to_mcq(ibcq);
+  auto& m = *to_mdev(*cq.device).mdev;
+  if (!m.cap_gen<prm::cmd_hca_cap::cq_resize>()) return refuse(ENOSYS, "resize_cq: the device cannot");
+  std::uint32_t most = 1u << m.cap_gen<prm::cmd_hca_cap::log_max_cq_sz>();
+  if (cqe > most) return refuse(EINVAL, "resize_cq: {} entries of at most {}", cqe, most);
+  std::uint32_t entries = std::bit_ceil(cqe + 1);
+  if (entries > most) return refuse(EINVAL, "resize_cq: {} entries of at most {}", entries, most);
+  std::lock_guard g(cq.resize_lock);
+  if (entries == static_cast<std::uint32_t>(cq.cqe) + 1) return success();
+  using Cmd = ::mlx5_ib_resize_cq;
+  if (udata == nullptr || udata->inlen < sizeof(Cmd)) return refuse(EINVAL, "resize_cq: driver data of {} bytes", udata ? udata->inlen : 0);
+  UHCA_CHECK(udata->check_in_tail(sizeof(Cmd)));
+  Cmd ucmd;
+  UHCA_CHECK(udata->copy_in(&ucmd, sizeof ucmd));
+  if (ucmd.reserved0 || ucmd.reserved1) return refuse(EINVAL, "resize_cq: reserved fields are set");
+  if (ucmd.cqe_size != cq.cqe_size) return refuse(EINVAL, "resize_cq: CQE size {}, the CQ has {}", ucmd.cqe_size, cq.cqe_size);
+  auto buffer = UHCA_TRY(m.domain().pin(ucmd.buf_addr, std::size_t{entries} * cq.cqe_size, true, "CQ buffer"));
+  auto pages = UHCA_TRY(queue_pages(*buffer));
+  using In = prm::modify_cq_in;
+  std::vector<std::uint8_t> in(In::kBytes + pages.pas.size() * 8);
+  std::uint8_t out[prm::modify_cq_out::kBytes] = {};
+  prm::set<In::opcode>(in.data(), static_cast<std::uint16_t>(prm::Opcode::MODIFY_CQ));
+  prm::set<In::op_mod>(in.data(), kOpModResize);
+  prm::set<In::cqn>(in.data(), cq.cqn);
+  prm::set<In::modify_field_select_resize_field_select>(in.data(), kSelectLogSize | kSelectPageOffset | kSelectPageSize);
+  void* cqc = prm::at<In::cq_context>(in.data());
+  prm::set<prm::cqc::cqe_sz>(cqc, cq.cqe_size == 128 ? kCqe128 : 0);
+  prm::set<prm::cqc::log_cq_size>(cqc, static_cast<unsigned>(std::countr_zero(entries)));
+  prm::set<prm::cqc::log_page_size>(cqc, pages.log_page_size);
+  prm::set<prm::cqc::page_offset>(cqc, pages.page_offset);
+  for (std::size_t i = 0; i < pages.pas.size(); ++i) prm::set<In::pas>(in.data(), pages.pas[i], i);
+  UHCA_CHECK(m.cmd().exec(in.data(), in.size(), out, sizeof out));
+  m.domain().rename(*buffer, fmt::format("CQ {:#x} buffer", cq.cqn));
+  // From here on the device writes to the new buffer; the old one was read up to the RESIZE_CQ entry by the program itself.
+  cq.buffer = std::move(buffer);
+  cq.cqe = static_cast<int>(entries - 1);
   return success();
 }
 

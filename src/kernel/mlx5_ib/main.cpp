@@ -11,6 +11,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/types.h"
+#include "kernel/mlx5_ib/clock.h"
 #include "kernel/mlx5_ib/dev_resources.h"
 #include "kernel/mlx5_ib/kernel_queue.h"
 #include "kernel/mlx5_ib/mlx5_ib.h"
@@ -168,15 +169,19 @@ void set_ops(ib_device_ops& ops) {
   ops.del_gid = del_gid;
   ops.alloc_ucontext = alloc_ucontext;
   ops.dealloc_ucontext = dealloc_ucontext;
+  ops.query_ucontext = query_ucontext;
   ops.mmap = mlx5::mmap;
   ops.alloc_pd = alloc_pd;
   ops.dealloc_pd = dealloc_pd;
   ops.reg_user_mr = reg_user_mr;
   ops.dereg_mr = dereg_mr;
+  ops.rereg_user_mr = rereg_user_mr;
   ops.create_user_ah = create_user_ah;
   ops.destroy_ah = destroy_ah;
   ops.create_cq = create_cq;
   ops.destroy_cq = destroy_cq;
+  ops.resize_cq = resize_cq;
+  ops.modify_cq = modify_cq;
   ops.create_qp = create_qp;
   ops.modify_qp = modify_qp;
   ops.query_qp = query_qp;
@@ -201,6 +206,9 @@ void set_ops(ib_device_ops& ops) {
 
 mlx5_ib_dev::mlx5_ib_dev(pci::InprocEndpoint& s) : slot(s) {}
 mlx5_ib_dev::~mlx5_ib_dev() = default;
+void mlx5_ib_dev::refresh_clock() {
+  if (clock) clock->refresh();
+}
 
 Status query_device(ib_device& d, ib_device_attr& a, Udata* uhw) {
   auto& dev = to_mdev(d);
@@ -293,6 +301,8 @@ Result<ib_device*> mlx5_ib_probe(pci::InprocEndpoint& slot) {
   auto vport = UHCA_TRY(m.query_nic_vport());
   if (!m.cap_gen<prm::cmd_hca_cap::roce>()) return refuse(EOPNOTSUPP, "the device has no RoCE");
   dev->devr = std::make_unique<mlx5::DevResources>(m);
+  dev->clock = std::make_unique<mlx5::ClockPages>(slot);
+  UHCA_CHECK(dev->clock->start());
 
   dev->name = "mlx5_%d";
   dev->node_guid = vport.node_guid;

@@ -22,6 +22,7 @@ inline constexpr std::uint32_t kAccessLocalWrite = 1, kAccessRemoteWrite = 2, kA
                                kAccessMwBind = 16, kAccessZeroBased = 32, kAccessOnDemand = 64, kAccessRelaxedOrdering = 1u << 20;
 
 class DevResources;
+class ClockPages;
 
 struct mlx5_ib_dev final : ib_device {
   explicit mlx5_ib_dev(pci::InprocEndpoint& s);
@@ -32,6 +33,7 @@ struct mlx5_ib_dev final : ib_device {
   int netdev_news = -1;         // rdma_netdev_news
   std::uint8_t min_inline = 0;  // nic vport context: min_wqe_inline_mode
   std::unique_ptr<DevResources> devr;
+  std::unique_ptr<ClockPages> clock;
 
   void doorbell(std::uint64_t bar_offset, std::uint64_t value) override { slot.doorbell(bar_offset, value); }
   void look_at_send_queue(std::uint32_t qpn) override { slot.look_at_send_queue(qpn); }
@@ -39,6 +41,7 @@ struct mlx5_ib_dev final : ib_device {
   void polled_empty() override { slot.polled_empty(); }
   void going_to_sleep() override { slot.going_to_sleep(); }
   void watch_uar(std::uint32_t uar_index, bool on) override { slot.watch_uar(uar_index, on); }
+  void refresh_clock() override;
   void invalidate_range(UserPtr va, std::size_t length, std::string_view how) override { mdev->domain().invalidate(va, length, how); }
 };
 inline mlx5_ib_dev& to_mdev(ib_device& d) {
@@ -73,6 +76,7 @@ inline mlx5_ib_pd& to_mpd(ib_pd& p) {
 }
 
 struct mlx5_ib_mr final : ib_mr {
+  std::uint32_t access = 0;
   std::unique_ptr<mm::Umem> umem;
 };
 inline mlx5_ib_mr& to_mmr(ib_mr& m) {
@@ -88,6 +92,7 @@ struct mlx5_ib_cq final : ib_cq, mlx5_core_cq {
   std::unique_ptr<KernelCq> kernel;  // of a kernel consumer
   std::uint32_t cqe_size = 64;
   std::unique_ptr<mm::Umem> buffer, doorbell;
+  std::mutex resize_lock;
   std::uint32_t hw_cqn() const override { return cqn; }
 };
 inline mlx5_ib_cq& to_mcq(ib_cq& c) {
@@ -136,6 +141,7 @@ Status query_port(ib_device&, std::uint32_t port, ib_port_attr&);
 // ucontext.cpp
 Result<std::unique_ptr<ib_ucontext>> alloc_ucontext(ib_device&, Udata&);
 void dealloc_ucontext(ib_ucontext&);
+Status query_ucontext(ib_ucontext&, uverbs_attr_bundle&);
 Result<MmapTarget> mmap(ib_ucontext&, std::uint64_t pgoff, std::size_t length, int prot);
 ::mlx5_ib_alloc_ucontext_resp ucontext_resp(mlx5_ib_dev&, mlx5_ib_ucontext&);
 // Takes a UAR page of the device and gives it a cookie of this context.
@@ -148,12 +154,16 @@ Result<std::unique_ptr<ib_pd>> alloc_pd(ib_device&, ib_ucontext*, Udata*);
 Status dealloc_pd(ib_pd&);
 Result<std::unique_ptr<ib_mr>> reg_user_mr(ib_pd&, std::uint64_t start, std::uint64_t length, std::uint64_t iova, std::uint32_t access,
                                            Udata*);
+Result<std::unique_ptr<ib_mr>> rereg_user_mr(ib_mr&, std::uint32_t flags, std::uint64_t start, std::uint64_t length, std::uint64_t iova,
+                                             std::uint32_t access, ib_pd&, Udata*);
 Status dereg_mr(ib_mr&);
 Result<std::unique_ptr<ib_ah>> create_user_ah(ib_pd&, const rdma_ah_attr&, Udata*);
 Status destroy_ah(ib_ah&);
 // cq.cpp
 Result<std::unique_ptr<ib_cq>> create_cq(ib_device&, ib_ucontext*, const ib_cq_init_attr&, Udata*);
 Status destroy_cq(ib_cq&);
+Status resize_cq(ib_cq&, std::uint32_t cqe, Udata*);
+Status modify_cq(ib_cq&, std::uint16_t cq_count, std::uint16_t cq_period);
 // qp.cpp
 Result<std::unique_ptr<ib_qp>> create_qp(ib_device&, ib_pd*, ib_qp_init_attr&, Udata*);
 Status destroy_qp(ib_qp&);

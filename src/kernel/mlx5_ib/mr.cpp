@@ -40,18 +40,24 @@ Status dealloc_pd(ib_pd& pd) {
   return to_mdev(*pd.device).mdev->dealloc_pd(to_mpd(pd).pdn);
 }
 
-Result<std::unique_ptr<ib_mr>> reg_user_mr(ib_pd& pd, std::uint64_t start, std::uint64_t length, std::uint64_t iova, std::uint32_t access,
-                                           Udata*) {
-  auto& dev = to_mdev(*pd.device);
-  auto& m = *dev.mdev;
+namespace {
+
+bool needs_writing(std::uint32_t access) {
+  return access & (kAccessLocalWrite | kAccessRemoteWrite | kAccessRemoteAtomic | kAccessMwBind);
+}
+
+Status check_range(std::uint64_t start, std::uint64_t length, std::uint64_t iova, std::uint32_t access) {
   if (access & kAccessOnDemand) return refuse(EOPNOTSUPP, "reg_mr: the device has no on-demand paging");
   if ((start ^ iova) & 0xfff) return refuse(EINVAL, "reg_mr: address {:#x} and iova {:#x} differ within the page", start, iova);
   if (iova + length < iova) return refuse(EINVAL, "reg_mr: iova {:#x} + {:#x} wraps", iova, length);
-  bool writable = access & (kAccessLocalWrite | kAccessRemoteWrite | kAccessRemoteAtomic | kAccessMwBind);
-  auto mr = std::make_unique<mlx5_ib_mr>();
-  mr->umem = UHCA_TRY(m.domain().pin_like(start, length, writable, "MR", iova));
+  return success();
+}
 
-  pci::DmaAddr dma = mr->umem->dma();
+// An MR with a key over `umem`, which it takes when all goes well.
+Result<std::unique_ptr<ib_mr>> create_mr(ib_pd& pd, std::unique_ptr<mm::Umem>& umem, std::uint64_t iova, std::uint32_t access) {
+  auto& m = *to_mdev(*pd.device).mdev;
+  std::uint64_t length = umem->length();
+  pci::DmaAddr dma = umem->dma();
   constexpr std::uint64_t page = std::uint64_t{1} << kLogPage;
   pci::DmaAddr first = align_down(dma, page);
   std::size_t entries = (align_up(dma + length, page) - first) >> kLogPage;
@@ -78,14 +84,61 @@ Result<std::unique_ptr<ib_mr>> reg_user_mr(ib_pd& pd, std::uint64_t start, std::
   prm::set<prm::create_mkey_in::translations_octword_actual_size>(in.data(), octowords);
   for (std::size_t i = 0; i < entries; ++i)
     store_be<std::uint64_t>(in.data() + prm::byte_of<prm::create_mkey_in::klm_pas_mtt> + i * 8, (first + i * page) | kPresent);
+  auto mr = std::make_unique<mlx5_ib_mr>();
   std::uint32_t key = UHCA_TRY(m.create_mkey(in));
-  m.domain().rename(*mr->umem, fmt::format("MR lkey {:#x}", key));
+  m.domain().rename(*umem, fmt::format("MR lkey {:#x}", key));
+  mr->umem = std::move(umem);
+  mr->access = access;
   mr->device = pd.device;
   mr->pd = &pd;
   mr->lkey = mr->rkey = key;
   mr->iova = iova;
   mr->length = length;
   return std::unique_ptr<ib_mr>(std::move(mr));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<ib_mr>> reg_user_mr(ib_pd& pd, std::uint64_t start, std::uint64_t length, std::uint64_t iova, std::uint32_t access,
+                                           Udata*) {
+  UHCA_CHECK(check_range(start, length, iova, access));
+  auto umem = UHCA_TRY(to_mdev(*pd.device).mdev->domain().pin_like(start, length, needs_writing(access), "MR", iova));
+  return create_mr(pd, umem, iova, access);
+}
+
+// The new key first: when it cannot be had, the old MR stays as it is. (Linux changes keys by UMR where it can; the key that the
+// program gets back is all that it may rely on.)
+Result<std::unique_ptr<ib_mr>> rereg_user_mr(ib_mr& ibmr, std::uint32_t flags, std::uint64_t start, std::uint64_t length,
+                                             std::uint64_t iova, std::uint32_t access, ib_pd& pd, Udata*) {
+  constexpr std::uint32_t trans = 1, new_access = 4;  // IB_MR_REREG_*
+  auto& mr = to_mmr(ibmr);
+  auto& m = *to_mdev(*mr.device).mdev;
+  if (!mr.umem) return refuse(EOPNOTSUPP, "rereg_mr: MR {:#x} is no ordinary memory", mr.lkey);
+  if (!(flags & new_access)) access = mr.access;
+  std::unique_ptr<mm::Umem> umem;
+  if (flags & trans) {
+    UHCA_CHECK(check_range(start, length, iova, access));
+    umem = UHCA_TRY(m.domain().pin_like(start, length, needs_writing(access), "MR", iova));
+  } else {
+    if (access & kAccessOnDemand) return refuse(EOPNOTSUPP, "rereg_mr: the device has no on-demand paging");
+    if (needs_writing(access) && !mr.umem->writable())
+      return refuse(EACCES, "rereg_mr: MR {:#x} was registered for reading only; new access {:#x}", mr.lkey, access);
+    umem = std::move(mr.umem);
+    iova = mr.iova;
+  }
+  auto fresh = create_mr(pd, umem, iova, access);
+  if (!fresh.ok()) {
+    if (!(flags & trans)) mr.umem = std::move(umem);
+    return fresh.error();
+  }
+  if (Status s = m.destroy_mkey(mr.lkey); !s.ok()) {
+    auto& n = to_mmr(**fresh);
+    if (Status f = m.destroy_mkey(n.lkey); !f.ok()) log::error("MKey {:#x} could not be destroyed", n.lkey);
+    if (!(flags & trans)) mr.umem = std::move(n.umem);
+    return s.error();
+  }
+  mr.umem.reset();
+  return fresh;
 }
 
 Status dereg_mr(ib_mr& mr) {

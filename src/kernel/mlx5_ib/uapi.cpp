@@ -134,7 +134,13 @@ constexpr uverbs_attr_def kQueryPortAttrs[] = {
     UVERBS_ATTR_PTR_IN(MLX5_IB_ATTR_QUERY_PORT_PORT_NUM, UVERBS_ATTR_TYPE(std::uint32_t), UA_MANDATORY),
     UVERBS_ATTR_PTR_OUT(MLX5_IB_ATTR_QUERY_PORT, UVERBS_ATTR_STRUCT(::mlx5_ib_uapi_query_port, reg_c0), UA_MANDATORY),
 };
-constexpr uverbs_method_def kDeviceMethods[] = {UVERBS_METHOD(MLX5_IB_METHOD_QUERY_PORT, kQueryPortAttrs, query_port_method)};
+constexpr uverbs_attr_def kQueryContextAttrs[] = {
+    UVERBS_ATTR_PTR_OUT(MLX5_IB_ATTR_QUERY_CONTEXT_RESP_UCTX, UVERBS_ATTR_STRUCT(::mlx5_ib_alloc_ucontext_resp, dump_fill_mkey)),
+};
+constexpr uverbs_method_def kDeviceMethods[] = {
+    UVERBS_METHOD(MLX5_IB_METHOD_QUERY_PORT, kQueryPortAttrs, query_port_method),
+    UVERBS_METHOD(UVERBS_METHOD_QUERY_CONTEXT, kQueryContextAttrs, nullptr),
+};
 constexpr uverbs_object_def kDeviceAdditions = UVERBS_OBJECT(UVERBS_OBJECT_DEVICE, nullptr, kDeviceMethods);
 
 constexpr uverbs_attr_def kCqCreateAttrs[] = {UVERBS_ATTR_PTR_IN(kAttrCreateCqUarIndex, UVERBS_ATTR_TYPE(std::uint32_t))};

@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: MIT
 // User contexts: UAR pages and how they are mapped. Linux: hw/mlx5/main.c.
+#include <rdma/mlx5_user_ioctl_cmds.h>
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cstddef>
 
 #include "base/log.h"
 #include "base/types.h"
+#include "kernel/mlx5_ib/clock.h"
 #include "kernel/mlx5_ib/mlx5_ib_dev.h"
+#include "kernel/uverbs/attr_bundle.h"
 
 namespace uhca::kernel::mlx5 {
 namespace {
@@ -27,6 +32,13 @@ enum MmapCommand : std::uint32_t {
   kDeviceMem = 8,
   kFirstCookie = 9
 };
+
+Result<MmapTarget> clock_page(mlx5_ib_dev& dev, int fd, std::uint64_t offset, std::size_t length, int prot) {
+  if (length != kPage) return refuse(EINVAL, "mmap of a clock page: {} bytes, not a page", length);
+  if (prot & (PROT_WRITE | PROT_EXEC)) return refuse(EPERM, "mmap of a clock page: it is read only");
+  dev.clock->refresh();
+  return MmapTarget{fd, offset, 0, true};
+}
 
 std::uint64_t cookie_pgoff(std::uint32_t cookie) {
   std::uint64_t command = kFirstCookie + (cookie >> 16), index = cookie & 0xffff;
@@ -55,6 +67,9 @@ constexpr std::uint32_t kMaxCookie = (0x100 - kFirstCookie) << 16;
   r.cmds_supp_uhw = MLX5_USER_CMDS_SUPP_UHW_QUERY_DEVICE | MLX5_USER_CMDS_SUPP_UHW_CREATE_AH;
   r.eth_min_inline = static_cast<std::uint8_t>(dev.min_inline + 1);
   r.log_uar_size = 12;
+  r.clock_info_versions = 1 << MLX5_IB_CLOCK_INFO_V1;
+  r.comp_mask |= MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_CORE_CLOCK_OFFSET;
+  r.hca_core_clock_offset = ClockPages::kTimerOffset;
   r.num_uars_per_page = 1;
   return r;
 }
@@ -148,10 +163,19 @@ Result<std::uint32_t> uar_of_bfreg(mlx5_ib_ucontext& c, std::uint32_t bfreg) {
   return c.sys_pages[bfreg / kBfregsPerPage];
 }
 
+Status query_ucontext(ib_ucontext& uctx, uverbs_attr_bundle& b) {
+  auto& c = to_mucontext(uctx);
+  auto resp = ucontext_resp(to_mdev(*c.device), c);
+  // The driver's attribute is optional for the core's own question.
+  auto room = uverbs_attr_get_len(b, MLX5_IB_ATTR_QUERY_CONTEXT_RESP_UCTX);
+  if (!room.ok()) return success();
+  resp.response_length = static_cast<std::uint32_t>(std::min(*room, sizeof resp));
+  return uverbs_copy_to_struct_or_zero(b, MLX5_IB_ATTR_QUERY_CONTEXT_RESP_UCTX, &resp, sizeof resp);
+}
+
 Result<MmapTarget> mmap(ib_ucontext& uctx, std::uint64_t pgoff, std::size_t length, int prot) {
   auto& c = to_mucontext(uctx);
   auto& dev = to_mdev(*c.device);
-  (void)prot;
   auto command = static_cast<std::uint32_t>(pgoff >> 8 & 0xff);
   auto uar_page = [&dev](std::uint32_t uar) { return MmapTarget{dev.slot.bar_fd(), std::uint64_t{uar} * kPage, uar, false}; };
   switch (command) {
@@ -164,9 +188,11 @@ Result<MmapTarget> mmap(ib_ucontext& uctx, std::uint64_t pgoff, std::size_t leng
       return uar_page(c.sys_pages[index]);
     }
     case kContiguous: return refuse(ENOSYS, "mmap: contiguous pages are not offered");
-    case kCoreClock: return refuse(EOPNOTSUPP, "mmap: the core clock page is not offered");
+    case kCoreClock: return clock_page(dev, dev.clock->timer_fd(), ClockPages::kTimerPage, length, prot);
     case kAllocWc: return refuse(EINVAL, "mmap: dynamic UAR pages are allocated as objects");
-    case kClockInfo: return refuse(EOPNOTSUPP, "mmap: the clock info page is not offered");
+    case kClockInfo:
+      if ((pgoff & 0xff) != MLX5_IB_CLOCK_INFO_V1) return refuse(EOPNOTSUPP, "mmap: clock info version {}", pgoff & 0xff);
+      return clock_page(dev, dev.clock->info_fd(), 0, length, prot);
     case kDeviceMem: return refuse(EINVAL, "mmap: no device memory");
     default: break;
   }

@@ -34,6 +34,7 @@ struct Wrapped {
   ibv_context_ops ops;
   decltype(verbs_context::create_qp_ex) create_qp_ex;
   decltype(verbs_context::create_cq_ex) create_cq_ex;
+  decltype(verbs_context::query_rt_values) query_rt_values;
   std::shared_ptr<CmdFile> file;
   bool hooks;  // false: the provider calls them itself
 };
@@ -207,6 +208,17 @@ ibv_cq_ex* create_cq_ex(ibv_context* c, ibv_cq_init_attr_ex* attr) {
   return cq;
 }
 
+// The clock lies in a page that the provider reads by itself: it is brought up to date first.
+int query_rt_values(ibv_context* c, ibv_values_ex* values) {
+  Wrapped* w = wrapped(c);
+  {
+    KeepErrno keep;
+    unblock_faults();
+    if (Instance* i = instance()) i->device->refresh_clock();
+  }
+  return w->query_rt_values(c, values);
+}
+
 }  // namespace
 
 void contexts_handles_changed() {
@@ -258,11 +270,12 @@ void contexts_wrap(ibv_context* c) {
   std::shared_ptr<CmdFile> file = cmdfile_of(c->cmd_fd);
   if (!file) return;  // a device that is not ours
   bool hooks = !file->provider.load();
-  auto* w = new Wrapped{c->ops, nullptr, nullptr, file, hooks};
+  auto* w = new Wrapped{c->ops, nullptr, nullptr, nullptr, file, hooks};
   verbs_context* vc = verbs_get_ctx(c);
   if (vc) {
     w->create_qp_ex = vc->create_qp_ex;
     w->create_cq_ex = vc->create_cq_ex;
+    w->query_rt_values = vc->query_rt_values;
   }
   {
     std::lock_guard l(lock);
@@ -271,6 +284,7 @@ void contexts_wrap(ibv_context* c) {
       return;
     }
   }
+  if (vc && vc->query_rt_values) vc->query_rt_values = query_rt_values;
   c->ops.post_send = post_send;
   c->ops.post_recv = post_recv;
   c->ops.post_srq_recv = post_srq_recv;
@@ -294,6 +308,7 @@ void contexts_forget(ibv_context* c) {
   if (verbs_context* vc = verbs_get_ctx(c)) {
     vc->create_qp_ex = w->create_qp_ex;
     vc->create_cq_ex = w->create_cq_ex;
+    vc->query_rt_values = w->query_rt_values;
   }
   w->file.reset();
   contexts.remove(c);

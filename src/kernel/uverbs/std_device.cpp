@@ -30,11 +30,13 @@ Status get_context(uverbs_attr_bundle& b) {
 }
 
 Status query_context(uverbs_attr_bundle& b) {
-  UHCA_TRY(ufile_of(b).get_context());
+  if (!b.device->ops.query_ucontext) return refuse(EOPNOTSUPP, "QUERY_CONTEXT: {} does not support it", b.device->name);
+  ib_ucontext* ctx = UHCA_TRY(ufile_of(b).get_context());
   std::uint32_t vectors = b.device->num_comp_vectors;
   UHCA_CHECK(uverbs_ignore_enoent(uverbs_copy_to(b, UVERBS_ATTR_QUERY_CONTEXT_NUM_COMP_VECTORS, vectors)));
   std::uint64_t support = core_support(*b.device);
-  return uverbs_ignore_enoent(uverbs_copy_to(b, UVERBS_ATTR_QUERY_CONTEXT_CORE_SUPPORT, support));
+  UHCA_CHECK(uverbs_ignore_enoent(uverbs_copy_to(b, UVERBS_ATTR_QUERY_CONTEXT_CORE_SUPPORT, support)));
+  return b.device->ops.query_ucontext(*ctx, b);
 }
 
 Status info_handles(uverbs_attr_bundle& b) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Queue buffers and doorbell records.
+#include <strings.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -31,6 +32,53 @@ bool alloc_anonymous(std::size_t bytes, Buf* buf) {
 }
 }  // namespace
 
+namespace {
+
+constexpr std::size_t kHugePage = 2 << 20;
+
+// Where queue buffers come from, by resource: MLX_QP_ALLOC_TYPE and so on, as libmlx5 reads them. CONTIG asks the kernel for contiguous
+// pages, which Linux offers no more: "prefer" then falls back, and without it the allocation fails.
+enum class Source : std::uint8_t { kAnonymous, kHuge, kPreferHuge, kContig, kPreferContig, kAll };
+
+Source wanted_source(std::uint64_t resource_type) {
+  const char* name = nullptr;
+  switch (resource_type) {
+    case MLX5DV_RES_TYPE_QP: name = "MLX_QP_ALLOC_TYPE"; break;
+    case MLX5DV_RES_TYPE_CQ: name = "MLX_CQ_ALLOC_TYPE"; break;
+    case MLX5DV_RES_TYPE_SRQ: name = "MLX_SRQ_ALLOC_TYPE"; break;
+    case MLX5DV_RES_TYPE_RWQ: name = "MLX_RWQ_ALLOC_TYPE"; break;
+    case kResTypeBuf: name = "MLX_MR_ALLOC_TYPE"; break;
+    default: return Source::kAnonymous;
+  }
+  const char* value = getenv(name);
+  if (!value) return Source::kAnonymous;
+  constexpr struct {
+    const char* name;
+    Source source;
+  } kNames[] = {{"HUGE", Source::kHuge},
+                {"PREFER_HUGE", Source::kPreferHuge},
+                {"CONTIG", Source::kContig},
+                {"PREFER_CONTIG", Source::kPreferContig},
+                {"ALL", Source::kAll}};
+  for (auto& n : kNames)
+    if (!strcasecmp(value, n.name)) return n.source;
+  return Source::kAnonymous;
+}
+
+bool alloc_huge(std::size_t bytes, Buf* buf) {
+  std::size_t size = align_up(bytes, kHugePage);
+  void* p = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0);
+  if (p == MAP_FAILED) return false;
+  if (ibv_dontfork_range(p, size)) {
+    munmap(p, size);
+    return false;
+  }
+  *buf = Buf{p, size, Buf::Kind::kAnonymous};
+  return true;
+}
+
+}  // namespace
+
 bool alloc_buf(Context* ctx, Pd* pd, std::size_t bytes, std::uint64_t resource_type, Buf* buf) {
   std::size_t size = align_up(bytes ? bytes : 1, page_size());
   if (pd && pd->protection && pd->alloc) {
@@ -54,6 +102,18 @@ bool alloc_buf(Context* ctx, Pd* pd, std::size_t bytes, std::uint64_t resource_t
     std::memset(p, 0, size);
     *buf = Buf{p, size, Buf::Kind::kExtern};
     return true;
+  }
+  Source source = wanted_source(resource_type);
+  if (source == Source::kHuge || source == Source::kPreferHuge || source == Source::kAll) {
+    if (alloc_huge(size, buf)) return true;
+    if (source == Source::kHuge) {
+      errno = refuse(ENOMEM, "queue buffer: no huge page of 2 MiB for {} bytes", size).value;
+      return false;
+    }
+  }
+  if (source == Source::kContig) {
+    errno = refuse(ENOMEM, "queue buffer: the kernel offers no contiguous pages").value;
+    return false;
   }
   return alloc_anonymous(size, buf);
 }

@@ -85,6 +85,8 @@ inline ibv_wc_status wc_status(std::uint8_t syndrome) {
 
 // The work completion's opcode for a requester CQE; `umr_opcode` is what was posted when the WQE is an UMR (bind, invalidate).
 inline ibv_wc_opcode wc_opcode_request(std::uint8_t wqe_opcode, std::uint8_t umr_opcode) {
+  // A raw WQE: the program knows what it posted.
+  if (umr_opcode == IBV_WC_DRIVER2) return IBV_WC_DRIVER2;
   switch (static_cast<prm::WqeOpcode>(wqe_opcode)) {
     case prm::WqeOpcode::RDMA_WRITE:
     case prm::WqeOpcode::RDMA_WRITE_IMM: return IBV_WC_RDMA_WRITE;

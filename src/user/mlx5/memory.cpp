@@ -185,7 +185,6 @@ struct UserBuf {
   ibv_buf buf;  // first: programs hold a pointer to it
   Buf memory;
 };
-constexpr std::uint64_t kResTypeBuf = 0;  // no mlx5dv_resource type: only the parent domain sees it
 
 void* alloc_buf_op(ibv_pd* ibpd, std::size_t size, ibv_buf** out) {
   if (!size) return fail(refuse(EINVAL, "alloc_buf: size 0"));

@@ -264,6 +264,7 @@ inline Qp* to_qp(ibv_qp_ex* q) {
 }
 
 // ---- memory (buf.cpp)
+inline constexpr std::uint64_t kResTypeBuf = 0;  // no mlx5dv_resource type: buffers of ibv_alloc_buf
 bool alloc_buf(Context* ctx, Pd* pd, std::size_t bytes, std::uint64_t resource_type, Buf* buf);  // false: errno set
 void free_buf(Context* ctx, Pd* pd, std::uint64_t resource_type, Buf* buf);
 // A doorbell record (8 bytes, zero) on a cache line of its own; nullptr with errno.
@@ -322,7 +323,8 @@ int qp_post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad_wr);
 int qp_post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr);
 int qp_bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind);
 // wr.cpp: fills the builders for the QP's type; 0 or EOPNOTSUPP.
-int fill_wr_builders(Qp* qp, ibv_qp_type type, std::uint64_t ops);
+// dv_ops: MLX5DV_QP_EX_WITH_*.
+int fill_wr_builders(Qp* qp, ibv_qp_type type, std::uint64_t ops, std::uint64_t dv_ops);
 void set_wr_complete(Qp* qp, bool can_post);
 // clock.cpp
 int read_core_clock(Context* ctx, std::uint64_t* cycles);

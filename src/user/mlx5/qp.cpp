@@ -17,6 +17,10 @@ bool scatter_to_cqe_wanted() {
   return !(env && env[0] == '0' && !env[1]);
 }
 
+std::uint64_t dv_ops(const mlx5dv_qp_init_attr* dv) {
+  return dv && (dv->comp_mask & MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS) ? dv->send_ops_flags : 0;
+}
+
 // Creation flags of mlx5dv_create_qp, as the kernel's.
 Result<std::uint32_t> dv_flags(const mlx5dv_qp_init_attr* dv) {
   std::uint32_t flags = scatter_to_cqe_wanted() ? std::uint32_t{MLX5_QP_FLAG_SCATTER_CQE} : 0;
@@ -26,7 +30,7 @@ Result<std::uint32_t> dv_flags(const mlx5dv_qp_init_attr* dv) {
     return refuse(EINVAL, "mlx5dv_create_qp: comp_mask {:#x}", dv->comp_mask);
   if (dv->comp_mask & (MLX5DV_QP_INIT_ATTR_MASK_DC | MLX5DV_QP_INIT_ATTR_MASK_DCI_STREAMS))
     return refuse(EOPNOTSUPP, "mlx5dv_create_qp: no DC QPs");
-  if ((dv->comp_mask & MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS) && dv->send_ops_flags)
+  if (dv_ops(dv) & ~std::uint64_t{MLX5DV_QP_EX_WITH_RAW_WQE})
     return refuse(EOPNOTSUPP, "mlx5dv_create_qp: send_ops_flags {:#x}", dv->send_ops_flags);
   if (!(dv->comp_mask & MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS)) return flags;
   std::uint32_t f = dv->create_flags;
@@ -276,8 +280,10 @@ ibv_qp* create_qp(ibv_context* context, ibv_qp_init_attr_ex* attr, const mlx5dv_
   auto flags = dv_flags(dv);
   if (!flags) return fail(flags.error());
   bool with_ops = attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
-  std::uint64_t ops = attr->send_ops_flags;
-  if (!with_ops) {
+  std::uint64_t ops = with_ops ? attr->send_ops_flags : 0;
+  if (!with_ops && dv_ops(dv)) {
+    with_ops = true;
+  } else if (!with_ops) {
     auto all = default_send_ops(attr->qp_type);
     if (!all) return fail(all.error());
     ops = *all;
@@ -310,7 +316,7 @@ ibv_qp* create_qp(ibv_context* context, ibv_qp_init_attr_ex* attr, const mlx5dv_
   qp->sq_overhead = *overhead;
   qp->transport = transport_bytes(attr->qp_type);
 
-  int err = with_ops ? fill_wr_builders(qp, attr->qp_type, attr->send_ops_flags) : 0;
+  int err = with_ops ? fill_wr_builders(qp, attr->qp_type, ops, dv_ops(dv)) : 0;
   if (!err && !alloc_queues(ctx, parent, qp, rq->bytes + sq->bytes)) err = errno;
   int uidx = -1;
   if (!err) {

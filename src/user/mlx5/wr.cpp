@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT
 // The ibv_wr_* calls (ibv_qp_ex): a batch of WQEs built in place between wr_start, which takes the SQ's lock, and wr_complete or wr_abort,
 // which release it. An error in any call makes the rest of the batch void and wr_complete answer it.
+#include <algorithm>
+#include <cstddef>
+
 #include "base/log.h"
 #include "user/mlx5/post.h"
 
@@ -203,6 +206,31 @@ void wr_set_xrc_srqn(ibv_qp_ex* q, std::uint32_t remote_srqn) {
   setter_done(qp);
 }
 
+// A WQE that the program built: its size, data and flags are the program's own; only its place in the queue is put in.
+void wr_raw_wqe(mlx5dv_qp_ex* dv, const void* raw) {
+  Qp* qp = reinterpret_cast<Qp*>(reinterpret_cast<std::uint8_t*>(dv) - offsetof(Qp, dv));
+  WrBuild& b = qp->wr;
+  if (b.err) return;
+  const auto* wqe = static_cast<const std::uint8_t*>(raw);
+  std::size_t bytes = std::size_t{prm::get<prm::wqe_ctrl_seg::ds>(wqe)} * prm::kWqeDsUnit;
+  if (sq_full(qp, b.nreq)) return set_err(qp, refuse(ENOMEM, "raw WQE on QP {:#x}: the send queue is full", qp->v.qp.qp_num));
+  if (!bytes) return set_err(qp, refuse(EINVAL, "raw WQE on QP {:#x}: its size is 0", qp->v.qp.qp_num));
+  std::uint32_t idx = qp->cur_post & (qp->sq.wqe_cnt - 1);
+  qp->sq.wrid[idx] = qp->v.qp_ex.base.wr_id;
+  qp->sq.wqe_head[idx] = qp->sq.head + b.nreq;
+  qp->sq.wr_data[idx] = IBV_WC_DRIVER2;
+  qp->next_fence = 0;
+  std::uint8_t* ctrl = qp->ring.block(idx);
+  auto before_end = static_cast<std::size_t>(qp->ring.end - ctrl);
+  std::memcpy(ctrl, wqe, std::min(bytes, before_end));
+  if (bytes > before_end) std::memcpy(qp->ring.start, wqe + before_end, bytes - before_end);
+  prm::set<prm::wqe_ctrl_seg::wqe_index>(ctrl, qp->cur_post & 0xffff);
+  qp->cur_post += static_cast<std::uint32_t>((bytes + prm::kSendWqeBb - 1) / prm::kSendWqeBb);
+  qp->last_ctrl = ctrl;
+  b.open = false;
+  ++b.nreq;
+}
+
 constexpr std::uint64_t kOpsUd = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
 constexpr std::uint64_t kOpsUc = kOpsUd | IBV_QP_EX_WITH_SEND_WITH_INV | IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
                                  IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_BIND_MW;
@@ -212,7 +240,7 @@ constexpr std::uint64_t kOpsAtomic = IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_
 
 }  // namespace
 
-int fill_wr_builders(Qp* qp, ibv_qp_type type, std::uint64_t ops) {
+int fill_wr_builders(Qp* qp, ibv_qp_type type, std::uint64_t ops, std::uint64_t dv_ops) {
   ibv_qp_ex& q = qp->v.qp_ex.base;
   bool reliable = type == IBV_QPT_RC || type == IBV_QPT_XRC_SEND;
   std::uint64_t supported = reliable ? kOpsRc : type == IBV_QPT_UC ? kOpsUc : type == IBV_QPT_UD ? kOpsUd : 0;
@@ -221,6 +249,7 @@ int fill_wr_builders(Qp* qp, ibv_qp_type type, std::uint64_t ops) {
         .value;
   if (!qp->atomics && (ops & kOpsAtomic)) return refuse(EOPNOTSUPP, "create_qp: the device has no atomics").value;
 
+  if (dv_ops & MLX5DV_QP_EX_WITH_RAW_WQE) qp->dv.wr_raw_wqe = wr_raw_wqe;
   q.wr_start = wr_start;
   q.wr_complete = wr_complete_wrong_state;
   q.wr_abort = wr_abort;
