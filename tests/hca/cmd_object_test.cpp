@@ -141,7 +141,11 @@ TEST_F(CmdObject, CqRefusals) {
   EXPECT_EQ(with([](R&, void* c) { prm::set<prm::cqc::log_cq_size>(c, 9); }), S::BAD_INP_LEN) << "half of the pages are missing";
   EXPECT_EQ(with([](R&, void* c) { prm::set<prm::cqc::page_offset>(c, 1); }), S::BAD_INP_LEN) << "ends behind the last page";
   EXPECT_EQ(with([](R& r, void*) { r.set<prm::create_cq_in::pas>(FakeBus::kBase + 512); }), S::BAD_PARAM);
-  EXPECT_EQ(with([](R&, void* c) { prm::set<prm::cqc::cqe_comp_en>(c, 1); }), S::BAD_PARAM);
+  EXPECT_EQ(with([](R&, void* c) {
+              prm::set<prm::cqc::cqe_comp_en>(c, 1);
+              prm::set<prm::cqc::mini_cqe_res_format>(c, 2);
+            }),
+            S::BAD_PARAM);
   EXPECT_EQ(bench.hca.live_objects(), base);
 }
 

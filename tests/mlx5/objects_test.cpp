@@ -237,7 +237,16 @@ TEST_F(DeviceTest, CompletionQueues) {
   EXPECT_EQ(0, try_flags([](auto&, auto&) {}));
   EXPECT_EQ(EINVAL, try_flags([](auto& in, auto&) { in.flags = 0; }));  // dynamic UARs need an index
   EXPECT_EQ(EINVAL, try_flags([](auto& in, auto&) { in.flags |= 0x80; }));
-  EXPECT_EQ(EOPNOTSUPP, try_flags([](auto& in, auto&) { in.cqe_comp_en = 1; }));
+  auto compressed = [](unsigned format) {
+    return [format](auto& in, auto&) {
+      in.cqe_comp_en = 1;
+      in.cqe_comp_res_format = static_cast<std::uint8_t>(format);
+    };
+  };
+  EXPECT_EQ(EINVAL, try_flags(compressed(0)));
+  for (unsigned format : {MLX5_IB_CQE_RES_FORMAT_HASH, MLX5_IB_CQE_RES_FORMAT_CSUM, MLX5_IB_CQE_RES_FORMAT_CSUM_STRIDX})
+    EXPECT_EQ(0, try_flags(compressed(format))) << format;
+  EXPECT_EQ(EOPNOTSUPP, try_flags([](auto& in, auto&) { in.flags |= MLX5_IB_CREATE_CQ_FLAGS_CQE_128B_PAD; })) << "of 64 bytes";
   EXPECT_EQ(EINVAL, try_flags([](auto&, auto& a) { a.comp_vector = 1000; }));
   EXPECT_EQ(EOPNOTSUPP, try_flags([](auto&, auto& a) { a.flags = 0x10; }));
   EXPECT_EQ(EINVAL, try_flags([](auto&, auto&) {}, 8));

@@ -49,6 +49,12 @@ void fill_general(std::uint8_t* c, const HcaConfig& config) {
   prm::set<cap::compact_address_vector>(c, 1);
   prm::set<cap::cq_oi>(c, 1);
   prm::set<cap::cq_resize>(c, 1);
+  prm::set<cap::cqe_128_always>(c, 1);
+  // Sessions of compressed CQEs are an opportunity that a device may take; this one writes every CQE in full.
+  prm::set<cap::cqe_compression>(c, 1);
+  prm::set<cap::cqe_compression_128>(c, 1);
+  prm::set<cap::cqe_compression_max_num>(c, 64);
+  prm::set<cap::mini_cqe_resp_stride_index>(c, 1);
   prm::set<cap::cq_moderation>(c, 1);
   prm::set<cap::block_lb_mc>(c, 1);
   prm::set<cap::imaicl>(c, 1);  // memory windows, invalidation

@@ -11,6 +11,8 @@ namespace uhca::hca::cmd {
 namespace {
 
 constexpr unsigned kCqErrorState = 0xa;  // cqc.status: write or overrun error
+constexpr unsigned kCqe128Padded = 2;  // cqc.cqe_sz: 128 bytes, of which the second half is the CQE in any case
+constexpr unsigned kMiniReserved = 2;  // cqc.mini_cqe_res_format: hash 0, checksum 1, checksum and stride index 3
 enum ModifyOp : std::uint16_t { kModerate = 0, kResize = 1 };
 // modify_cq_in.modify_field_select_resize_field_select (Linux cq.h: MLX5_CQ_MODIFY_*; mlx5_ib cq.c: MLX5_MODIFY_CQ_MASK_*).
 constexpr std::uint32_t kPeriod = 1 << 0, kCount = 1 << 1, kOverrun = 1 << 2;
@@ -85,7 +87,7 @@ Status create_cq(Command& c) {
   const std::uint8_t* cqc = c.at<prm::create_cq_in::cq_context>();
   auto cq = std::make_unique<Cq>();
   unsigned size_code = prm::get<prm::cqc::cqe_sz>(cqc);
-  if (size_code > 1) return c.refuse(Status::BAD_PARAM, "cqe_sz {}", size_code);
+  if (size_code > kCqe128Padded) return c.refuse(Status::BAD_PARAM, "cqe_sz {}", size_code);
   cq->cqe_size = size_code == 0 ? 64 : 128;
   cq->uar = prm::get<prm::cqc::uar_page>(cqc);
   cq->eqn = prm::get<prm::cqc::c_eqn_or_apu_element>(cqc);
@@ -95,7 +97,8 @@ Status create_cq(Command& c) {
   cq->period = prm::get<prm::cqc::cq_period>(cqc);
   cq->max_count = prm::get<prm::cqc::cq_max_count>(cqc);
   cq->arm_sn = 4;
-  if (prm::get<prm::cqc::cqe_comp_en>(cqc)) return c.refuse(Status::BAD_PARAM, "CQE compression is not offered");
+  if (prm::get<prm::cqc::cqe_comp_en>(cqc) && prm::get<prm::cqc::mini_cqe_res_format>(cqc) == kMiniReserved)
+    return c.refuse(Status::BAD_PARAM, "mini CQE format {}", prm::get<prm::cqc::mini_cqe_res_format>(cqc));
   if (prm::get<prm::cqc::apu_cq>(cqc)) return c.refuse(Status::BAD_PARAM, "APU CQs are not offered");
   if (c.get<prm::create_cq_in::cq_umem_valid>() || prm::get<prm::cqc::dbr_umem_valid>(cqc))
     return c.refuse(Status::BAD_PARAM, "umem objects are not offered");

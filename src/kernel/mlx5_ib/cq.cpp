@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::uint32_t kFlagTimestamp = 1 << 0, kFlagIgnoreOverrun = 1 << 1;  // IB_UVERBS_CQ_FLAGS_*
 constexpr std::uint32_t kEventCqErr = 0;
-constexpr std::uint32_t kCqe128 = 1;  // cqc.cqe_sz
+constexpr std::uint32_t kCqe128 = 1, kCqe128Padded = 2;  // cqc.cqe_sz
 // MODIFY_CQ (Linux cq.h: MLX5_CQ_MODIFY_*, MLX5_MAX_CQ_PERIOD; mlx5_ib cq.c: MLX5_MODIFY_CQ_MASK_*).
 constexpr std::uint32_t kSelectPeriod = 1 << 0, kSelectCount = 1 << 1, kMaxPeriod = 0xfff;
 constexpr std::uint32_t kSelectLogSize = 1 << 0, kSelectPageOffset = 1 << 1, kSelectPageSize = 1 << 2;
@@ -42,6 +42,21 @@ Result<std::uint32_t> uar_of(mlx5_ib_ucontext& c, const ::mlx5_ib_create_cq& ucm
   }
   if (ucmd.flags & MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX) return std::uint32_t{ucmd.uar_page_index};
   return uar_of_bfreg(c, 0);
+}
+
+// cqc.mini_cqe_res_format of what the program asks for (Linux: mini_cqe_res_format_to_hw). EOPNOTSUPP, EINVAL.
+Result<std::uint32_t> compression_of(const mlx5_core_dev& m, const ::mlx5_ib_create_cq& ucmd) {
+  if (ucmd.cqe_comp_en != 1) return std::uint32_t{0};
+  bool can = ucmd.cqe_size == 128 ? m.cap_gen<prm::cmd_hca_cap::cqe_compression_128>() : m.cap_gen<prm::cmd_hca_cap::cqe_compression>();
+  if (!can) return refuse(EOPNOTSUPP, "create_cq: CQEs of {} bytes cannot be compressed by the device", ucmd.cqe_size);
+  switch (ucmd.cqe_comp_res_format) {
+    case MLX5_IB_CQE_RES_FORMAT_HASH: return std::uint32_t{0};
+    case MLX5_IB_CQE_RES_FORMAT_CSUM: return std::uint32_t{1};
+    case MLX5_IB_CQE_RES_FORMAT_CSUM_STRIDX:
+      if (m.cap_gen<prm::cmd_hca_cap::mini_cqe_resp_stride_index>()) return std::uint32_t{3};
+      return refuse(EOPNOTSUPP, "create_cq: no compression with stride indexes");
+    default: return refuse(EINVAL, "create_cq: compression format {:#x}", ucmd.cqe_comp_res_format);
+  }
 }
 
 }  // namespace
@@ -74,8 +89,10 @@ Result<std::unique_ptr<ib_cq>> create_cq(ib_device& d, ib_ucontext* uctx, const 
   if (ucmd.flags & ~kKnown) return refuse(EINVAL, "create_cq: driver flags {:#x}", ucmd.flags);
   if (ucmd.cqe_size != 64 && ucmd.cqe_size != 128) return refuse(EINVAL, "create_cq: CQE size {}", ucmd.cqe_size);
   if (ucmd.reserved0 || ucmd.reserved1) return refuse(EINVAL, "create_cq: reserved fields are set");
-  if (ucmd.cqe_comp_en) return refuse(EOPNOTSUPP, "create_cq: CQE compression is not supported by the device");
-  if (ucmd.flags & MLX5_IB_CREATE_CQ_FLAGS_CQE_128B_PAD) return refuse(EOPNOTSUPP, "create_cq: CQE padding is not supported by the device");
+  std::uint32_t mini_format = UHCA_TRY(compression_of(m, ucmd));
+  bool padded = ucmd.flags & MLX5_IB_CREATE_CQ_FLAGS_CQE_128B_PAD;
+  if (padded && (ucmd.cqe_size != 128 || !m.cap_gen<prm::cmd_hca_cap::cqe_128_always>()))
+    return refuse(EOPNOTSUPP, "create_cq: CQEs of {} bytes cannot be padded by the device", ucmd.cqe_size);
   if (ucmd.flags & MLX5_IB_CREATE_CQ_FLAGS_REAL_TIME_TS) return refuse(EOPNOTSUPP, "create_cq: no real-time timestamps");
   if (ucmd.db_addr % 8) return refuse(EINVAL, "create_cq: doorbell record at {:#x} is not aligned to 8 bytes", ucmd.db_addr);
 
@@ -90,7 +107,12 @@ Result<std::unique_ptr<ib_cq>> create_cq(ib_device& d, ib_ucontext* uctx, const 
   std::vector<std::uint8_t> in(prm::create_cq_in::kBytes + pages.pas.size() * 8);
   for (std::size_t i = 0; i < pages.pas.size(); ++i) prm::set<prm::create_cq_in::pas>(in.data(), pages.pas[i], i);
   void* cqc = prm::at<prm::create_cq_in::cq_context>(in.data());
-  prm::set<prm::cqc::cqe_sz>(cqc, ucmd.cqe_size == 128 ? kCqe128 : 0);
+  cq->size_code = padded ? kCqe128Padded : ucmd.cqe_size == 128 ? kCqe128 : 0;
+  prm::set<prm::cqc::cqe_sz>(cqc, cq->size_code);
+  if (ucmd.cqe_comp_en == 1) {
+    prm::set<prm::cqc::cqe_comp_en>(cqc, 1);
+    prm::set<prm::cqc::mini_cqe_res_format>(cqc, mini_format);
+  }
   prm::set<prm::cqc::log_cq_size>(cqc, static_cast<unsigned>(std::countr_zero(entries)));
   prm::set<prm::cqc::uar_page>(cqc, uar);
   prm::set<prm::cqc::c_eqn_or_apu_element>(cqc, eqn);
@@ -165,7 +187,7 @@ Status resize_cq(ib_cq& ibcq, std::uint32_t cqe, Udata* udata) {
   prm::set<In::cqn>(in.data(), cq.cqn);
   prm::set<In::modify_field_select_resize_field_select>(in.data(), kSelectLogSize | kSelectPageOffset | kSelectPageSize);
   void* cqc = prm::at<In::cq_context>(in.data());
-  prm::set<prm::cqc::cqe_sz>(cqc, cq.cqe_size == 128 ? kCqe128 : 0);
+  prm::set<prm::cqc::cqe_sz>(cqc, cq.size_code);
   prm::set<prm::cqc::log_cq_size>(cqc, static_cast<unsigned>(std::countr_zero(entries)));
   prm::set<prm::cqc::log_page_size>(cqc, pages.log_page_size);
   prm::set<prm::cqc::page_offset>(cqc, pages.page_offset);

@@ -90,6 +90,13 @@ Status answer_query_device(mlx5_ib_dev& dev, const Udata& uhw) {
   for (std::size_t e : ends)
     if (uhw.outlen >= e) len = e;
   if (dev.mdev->cap_gen<prm::cmd_hca_cap::cqe_128_always>()) resp.flags |= MLX5_IB_QUERY_DEV_RESP_FLAGS_CQE_128B_PAD;
+  if (dev.mdev->cap_gen<prm::cmd_hca_cap::cqe_compression_128>()) resp.flags |= MLX5_IB_QUERY_DEV_RESP_FLAGS_CQE_128B_COMP;
+  if (dev.mdev->cap_gen<prm::cmd_hca_cap::cqe_compression>()) {
+    resp.cqe_comp_caps.max_num = dev.mdev->cap_gen<prm::cmd_hca_cap::cqe_compression_max_num>();
+    resp.cqe_comp_caps.supported_format = MLX5_IB_CQE_RES_FORMAT_HASH | MLX5_IB_CQE_RES_FORMAT_CSUM;
+    if (dev.mdev->cap_gen<prm::cmd_hca_cap::mini_cqe_resp_stride_index>())
+      resp.cqe_comp_caps.supported_format |= MLX5_IB_CQE_RES_FORMAT_CSUM_STRIDX;
+  }
   if (dev.mdev->cap_gen<prm::cmd_hca_cap::qp_packet_based>()) resp.flags |= MLX5_IB_QUERY_DEV_RESP_PACKET_BASED_CREDIT_MODE;
   resp.response_length = static_cast<std::uint32_t>(len);
   return uhw.copy_out(&resp, len);

@@ -90,7 +90,7 @@ struct mlx5_ib_cq final : ib_cq, mlx5_core_cq {
   mlx5_ib_cq();
   ~mlx5_ib_cq() override;
   std::unique_ptr<KernelCq> kernel;  // of a kernel consumer
-  std::uint32_t cqe_size = 64;
+  std::uint32_t cqe_size = 64, size_code = 0;  // size_code: cqc.cqe_sz
   std::unique_ptr<mm::Umem> buffer, doorbell;
   std::mutex resize_lock;
   std::uint32_t hw_cqn() const override { return cqn; }

@@ -146,26 +146,6 @@ void map_clocks(Context* ctx, const mlx5_ib_alloc_ucontext_resp& r) {
   }
 }
 
-// The one uncached UAR page that CQs and QPs ring.
-int alloc_nc_uar(Context* ctx) {
-  Uar& u = ctx->nc_uar;
-  ibv_command_buffer cmd(MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_ALLOC);
-  cmd.out_obj(MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE);
-  cmd.const_in(MLX5_IB_ATTR_UAR_OBJ_ALLOC_TYPE, MLX5_IB_UAPI_UAR_ALLOC_TYPE_NC);
-  cmd.out(MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_OFFSET, &u.mmap_offset, sizeof u.mmap_offset);
-  cmd.out(MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_LENGTH, &u.length, sizeof u.length);
-  cmd.out(MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID, &u.page_id, sizeof u.page_id);
-  if (int err = execute_ioctl(to_ibv(ctx), &cmd)) return refuse(err, "open: no UAR").value;
-  u.handle = cmd.handle(MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE);
-  void* p = mmap(nullptr, u.length, PROT_WRITE, MAP_SHARED, to_ibv(ctx)->cmd_fd, static_cast<off_t>(u.mmap_offset));
-  if (p == MAP_FAILED) return refuse(errno, "open: the UAR page cannot be mapped").value;
-  u.page = static_cast<std::uint8_t*>(p);
-  u.reg = u.page + prm::kUarBlueFlame;
-  // Only stores of 8 bytes go to a page that is not write-combining, and they need no second place to alternate with.
-  u.buf_size = 0;
-  return 0;
-}
-
 void query_caps(Context* ctx) {
   ibv_device_attr_ex attr = {};
   std::uint64_t fw = 0;
@@ -293,7 +273,8 @@ int set_up(Context* ctx, const mlx5_ib_alloc_ucontext_resp& resp) {
   set_ops(ctx);
   query_caps(ctx);
   query_ports(ctx);
-  if (int err = alloc_nc_uar(ctx)) return err;
+  // The one uncached UAR page that CQs and QPs ring.
+  if (int err = alloc_uar(ctx, MLX5_IB_UAPI_UAR_ALLOC_TYPE_NC, &ctx->nc_uar)) return err;
   find_hooks(ctx);
   return 0;
 }

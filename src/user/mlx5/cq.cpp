@@ -44,8 +44,12 @@ int check_attr(Context* ctx, const ibv_cq_init_attr_ex* attr, const mlx5dv_cq_in
   if (!dv) return 0;
   if (dv->comp_mask & ~(MLX5DV_CQ_INIT_ATTR_MASK_COMPRESSED_CQE | MLX5DV_CQ_INIT_ATTR_MASK_FLAGS | MLX5DV_CQ_INIT_ATTR_MASK_CQE_SIZE))
     return refuse(EINVAL, "mlx5dv_create_cq: comp_mask {:#x}", dv->comp_mask).value;
-  // Compressed CQEs are not parsed here, so they are refused even on a device that has them.
-  if (dv->comp_mask & MLX5DV_CQ_INIT_ATTR_MASK_COMPRESSED_CQE) return refuse(EINVAL, "mlx5dv_create_cq: no CQE compression").value;
+  // As in libmlx5, such a CQ is for programs that read CQEs themselves: compressed ones are not parsed here.
+  const auto& comp = ctx->caps.cqe_comp_caps;
+  if ((dv->comp_mask & MLX5DV_CQ_INIT_ATTR_MASK_COMPRESSED_CQE) && (!comp.max_num || !(dv->cqe_comp_res_format & comp.supported_format)))
+    return refuse(EINVAL, "mlx5dv_create_cq: compression format {:#x}; the device has {:#x}", dv->cqe_comp_res_format,
+                  comp.supported_format)
+        .value;
   if (dv->comp_mask & MLX5DV_CQ_INIT_ATTR_MASK_FLAGS) {
     if (dv->flags & ~std::uint32_t{MLX5DV_CQ_INIT_ATTR_FLAGS_CQE_PAD})
       return refuse(EINVAL, "mlx5dv_create_cq: flags {:#x}", dv->flags).value;
@@ -181,6 +185,10 @@ ibv_cq_ex* create_cq(ibv_context* context, const ibv_cq_init_attr_ex* attr, cons
     in.cqe_size = *size;
     if (dv && (dv->comp_mask & MLX5DV_CQ_INIT_ATTR_MASK_FLAGS) && (dv->flags & MLX5DV_CQ_INIT_ATTR_FLAGS_CQE_PAD))
       in.flags |= MLX5_IB_CREATE_CQ_FLAGS_CQE_128B_PAD;
+    if (dv && (dv->comp_mask & MLX5DV_CQ_INIT_ATTR_MASK_COMPRESSED_CQE)) {
+      in.cqe_comp_en = 1;
+      in.cqe_comp_res_format = dv->cqe_comp_res_format;
+    }
     if (ctx->real_time_ts && !(attr->wc_flags & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP) &&
         (attr->wc_flags & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK))
       in.flags |= MLX5_IB_CREATE_CQ_FLAGS_REAL_TIME_TS;

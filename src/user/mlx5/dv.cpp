@@ -34,7 +34,7 @@ void fill_dv_context(Context* ctx, mlx5dv_context* out) {
   if (ctx->bf_reg_size) out->flags |= kFlagBlueFlame;
 
   if (asked & MLX5DV_CONTEXT_MASK_CQE_COMPRESION) {
-    out->cqe_comp_caps = {};  // compressed CQEs are not parsed here, so none are offered
+    out->cqe_comp_caps = {c.cqe_comp_caps.max_num, c.cqe_comp_caps.supported_format};
     done |= MLX5DV_CONTEXT_MASK_CQE_COMPRESION;
   }
   if (asked & MLX5DV_CONTEXT_MASK_SWP) {

@@ -287,6 +287,10 @@ inline Indexed* find_uidx(Context* ctx, std::uint32_t uidx) {
   return t ? t[uidx & (kUidxTable - 1)].load(std::memory_order_acquire) : nullptr;
 }
 
+// ---- UAR pages (uar.cpp). type: MLX5_IB_UAPI_UAR_ALLOC_TYPE_*. 0 or an errno.
+int alloc_uar(Context* ctx, std::uint32_t type, Uar* u);
+int free_uar(Context* ctx, Uar* u);
+
 // ---- the doorbell (doorbell.h)
 struct Doorbell {
   std::uint8_t* reg = nullptr;
