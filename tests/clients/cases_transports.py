@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: MIT
+"""Debian's pingpongs of the other transports and queues: UC, UD with address handles, SRQ, XRC."""
+from rig import Namespaces, Place, free_port, pair, pingpong, require
+
+PROGRAMS = (("ibv_uc_pingpong", ["-n", "1000"], True), ("ibv_uc_pingpong", ["-s", "100000", "-n", "100"], True), ("ibv_uc_pingpong", ["-e"], True),
+            ("ibv_ud_pingpong", ["-s", "1024"], True), ("ibv_ud_pingpong", ["-s", "1", "-n", "100"], True), ("ibv_ud_pingpong", ["-s", "1024", "-e"], True),
+            ("ibv_srq_pingpong", ["-q", "16"], True), ("ibv_srq_pingpong", ["-q", "4", "-e", "-n", "200"], True))
+
+
+def register(runner):
+    def cases(where, a, b, label):
+        for program, options, validate in PROGRAMS:
+            runner.case("%s %s/%s/%s" % (program[4:], " ".join(options), label, where), pingpong, a, b, *options, program=program, validate=validate)
+        # Its server takes the number of clients, and -c means that.
+        runner.case("xsrq_pingpong/%s/%s" % (label, where), xsrq, a, b)
+
+    for label, core in (("ours", False), ("rdma-core", True)):
+        here = Place(rdma_core=core)
+        cases("one host", here, here, label)
+    with Namespaces() as hosts:
+        for label, core in (("ours", False), ("rdma-core", True)):
+            cases("two hosts", hosts.place(0, rdma_core=core), hosts.place(1, rdma_core=core), label)
+
+
+def xsrq(server, client):
+    port = free_port()
+    common = ["ibv_xsrq_pingpong", "-d", "mlx5_0", "-p", str(port)]
+    outs = pair(server, client, common + ["-g", str(server.gid_index()), "-c", "1"], common + ["-g", str(client.gid_index()), server.address], port)
+    for out in outs:
+        require("success" in out, "no success:\n" + out)
