@@ -91,6 +91,7 @@ int exec_program(const LaunchOptions& options) {
     setenv("LD_LIBRARY_PATH", libs.c_str(), 1);
   }
   if (!options.netdev.empty()) setenv("UHCA_NETDEV", options.netdev.c_str(), 1);
+  if (options.framed) setenv("UHCA_PATH", "framed", 1);
   if (!options.log.empty()) setenv("UHCA_LOG", options.log.c_str(), 1);
   if (!options.log_level.empty()) setenv("UHCA_LOG_LEVEL", options.log_level.c_str(), 1);
   if (options.trace_fd >= 0) setenv("UHCA_TRACE_FD", std::to_string(options.trace_fd).c_str(), 1);

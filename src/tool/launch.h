@@ -10,6 +10,7 @@ namespace uhca::tool {
 struct LaunchOptions {
   bool system_rdma_core = false;  // keep the system's own libibverbs/libmlx5
   std::string netdev;
+  bool framed = false;
   std::string log;        // UHCA_LOG
   std::string log_level;  // UHCA_LOG_LEVEL
   int trace_fd = -1;      // UHCA_TRACE_FD

@@ -19,6 +19,7 @@ int main(int argc, char** argv) {
   auto add_launch_options = [](CLI::App* sub, LaunchOptions& o) {
     sub->add_flag("--rdma-core", o.system_rdma_core, "Keep the system's own libibverbs and libmlx5 on top of uhca's kernel and device");
     sub->add_option("--netdev", o.netdev, "Interface whose MAC, addresses and MTU the port takes (default: the first that is up, else lo)");
+    sub->add_flag("--framed", o.framed, "Between programs of this host, send frames instead of accessing their memory directly");
     sub->add_option("--log", o.log, "Log warnings and the reasons of refusals to FILE, or 'stderr'")->type_name("FILE");
     sub->add_option("--log-level", o.log_level, "error, warn, info or debug")->check(CLI::IsMember({"error", "warn", "info", "debug"}));
     sub->add_option("PROGRAM", o.program, "Program and its arguments (after --)")->required();

@@ -94,6 +94,7 @@ Status create_mkey(Command& c) {
   k->key = *index << 8 | prm::get<prm::mkc::mkey_7_0>(mkc);
   std::memcpy(k->mkc.data(), mkc, k->mkc.size());
   c.st.pds.hold(k->pd);
+  c.hca.data_path().mkey_changed(*k);
   c.objects().mkeys.emplace(*index, std::move(k));
   c.set<prm::create_mkey_out::mkey_index>(*index);
   return Status::OK;

@@ -46,10 +46,10 @@ struct Counters {
 };
 
 template <prm::Field F>
-void count(Counters& c, Objects& objects, const Qp& qp) {
-  c.totals.add<F>();
+void count(Counters& c, Objects& objects, const Qp& qp, std::uint32_t n = 1) {
+  c.totals.add<F>(n);
   if (qp.counter_set == 0) return;
-  if (CounterSet* set = objects.counter_set(qp.counter_set)) set->add<F>();
+  if (CounterSet* set = objects.counter_set(qp.counter_set)) set->add<F>(n);
 }
 
 }  // namespace uhca::hca

@@ -32,7 +32,11 @@ void DataPath::qp_created(Qp& qp) {
   hca::qp_created(impl_->enter(), qp);
 }
 void DataPath::qp_state_changed(Qp& qp, QpState from) {
-  if (qp.transport != nullptr) hca::qp_state_changed(impl_->enter(), qp, from);
+  if (qp.transport == nullptr) return;
+  Lane& lane = impl_->enter();
+  load_progress(lane, qp);
+  hca::qp_state_changed(lane, qp, from);
+  lane.publisher.qp(qp);
 }
 void DataPath::qp_destroyed(Qp& qp) {
   if (qp.transport != nullptr) impl_->lane.forget(qp);
@@ -40,7 +44,6 @@ void DataPath::qp_destroyed(Qp& qp) {
 void DataPath::cq_destroyed(Cq& cq) {
   disarm(impl_->lane, cq);
 }
-void DataPath::mkey_destroyed(Mkey&) {}  // keys are looked up for every packet: nothing here refers to one
 void DataPath::srq_armed(Srq& srq) {
   hca::srq_armed(impl_->enter(), srq);
 }
@@ -53,8 +56,17 @@ void DataPath::raw_queue_state_changed(RawQueue& q, RawQueue::State from) {
 void DataPath::raw_queue_destroyed(RawQueue& q) {
   hca::raw_queue_destroyed(impl_->lane, q);
 }
-void DataPath::fill_qpc(const Qp& qp, void* qpc) {
-  if (qp.transport != nullptr) hca::fill_qpc(qp, qpc);
+void DataPath::mkey_changed(const Mkey& mkey) {
+  impl_->lane.publisher.mkey(mkey);
+}
+// Keys are looked up for every packet: nothing else here refers to one.
+void DataPath::mkey_destroyed(Mkey& mkey) {
+  impl_->lane.publisher.withdraw_mkey(mkey.key);
+}
+void DataPath::fill_qpc(Qp& qp, void* qpc) {
+  if (qp.transport == nullptr) return;
+  load_progress(impl_->lane, qp);
+  hca::fill_qpc(qp, qpc);
 }
 
 void DataPath::uar_store(std::uint64_t offset_in_page, std::uint32_t uar_index, std::uint64_t value) {

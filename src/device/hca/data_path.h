@@ -28,6 +28,7 @@ class DataPath {
   // Before the object is erased: forgets timers, queued frames, references. To RESET likewise through qp_state_changed.
   void qp_destroyed(Qp& qp);
   void cq_destroyed(Cq& cq);
+  void mkey_changed(const Mkey& mkey);  // or new
   void mkey_destroyed(Mkey& mkey);
   // The limit was set; before the object is erased.
   void srq_armed(Srq& srq);
@@ -35,7 +36,7 @@ class DataPath {
   void raw_queue_state_changed(RawQueue& q, RawQueue::State from);
   void raw_queue_destroyed(RawQueue& q);
   // For QUERY_QP: writes the live values (PSNs, counters, state) into the context.
-  void fill_qpc(const Qp& qp, void* qpc);
+  void fill_qpc(Qp& qp, void* qpc);
 
   // ---- doorbells (the stored bytes as a little-endian number; hints only)
   void uar_store(std::uint64_t offset_in_page, std::uint32_t uar_index, std::uint64_t value);

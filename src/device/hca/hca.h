@@ -47,6 +47,8 @@ struct HcaConfig {
   bool byte_exact_time = false;
   bool offer_dc = false;  // DCTs and DCIs: the commands work, the transport is not there yet
   std::vector<CommandFault> command_faults;
+  void* published = nullptr;  // zeroed memory that other functions of the host see (published.h); nullptr: none
+  bool one_sided = true;      // execute WRITE and READ on what they publish (fast_path.h)
 };
 
 class Hca final : public pci::Engine {

@@ -62,7 +62,13 @@ void trace_rx(const wire::Packet& p) {
 
 }  // namespace
 
-Lane::Lane(Hca& h) : hca(h), bus(h.bus()), port(h.port()), clock(h.clock()), objects(h.objects()) {}
+Lane::Lane(Hca& h)
+    : hca(h),
+      bus(h.bus()),
+      port(h.port()),
+      clock(h.clock()),
+      objects(h.objects()),
+      publisher(h.bus(), static_cast<PublishedTables*>(h.config().published)) {}
 
 void Lane::receive(wire::Frame frame) {
   counters.port_rx.add(frame);
@@ -106,7 +112,9 @@ void Lane::receive(wire::Frame frame) {
   if (is_datagram(qp->type)) {
     receive_datagram(*this, *qp, p);
   } else if (wire::has(wire::info(p.bth.opcode).props, wire::Prop::kRequest)) {
+    load_progress(*this, *qp);
     respond(*this, *qp, p);
+    store_progress(*qp);
   } else {
     complete_response(*this, *qp, p);
   }
@@ -181,7 +189,10 @@ bool Lane::run_work() {
   for (unsigned n = work_count; n > 0 && work_head != nullptr; --n) {
     Qp& qp = *work_head;
     unschedule(qp);
-    if (send_answers(*this, qp)) did = true;
+    if (send_answers(*this, qp)) {
+      did = true;
+      store_progress(qp);  // READs and atomics that have been answered in full
+    }
     if (run_requester(*this, qp)) did = true;
   }
   if (run_send_queues(*this)) did = true;
@@ -206,6 +217,7 @@ void Lane::leave_error_list(Qp& qp) {
 }
 
 void Lane::forget(Qp& qp) {
+  publisher.withdraw_qp(qp);
   unschedule(qp);
   timers.forget(qp);
   leave_error_list(qp);

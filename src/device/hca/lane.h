@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "device/hca/counters.h"
 #include "device/hca/eth_path.h"
+#include "device/hca/published.h"
 #include "device/hca/qp_transport.h"
 #include "device/hca/timers.h"
 #include "wire/net/port.h"
@@ -39,6 +40,7 @@ struct Lane final : wire::FrameSink {
   const Clock& clock;
   Objects& objects;
   Counters counters;
+  Publisher publisher;
 
   Nanos now = 0;  // read once per entry into the engine
   TimerHeap timers;
@@ -86,8 +88,8 @@ struct Lane final : wire::FrameSink {
 };
 
 template <prm::Field F>
-void count(Lane& lane, const Qp& qp) {
-  count<F>(lane.counters, lane.objects, qp);
+void count(Lane& lane, const Qp& qp, std::uint32_t n = 1) {
+  count<F>(lane.counters, lane.objects, qp, n);
 }
 
 }  // namespace uhca::hca

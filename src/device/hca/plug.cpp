@@ -6,11 +6,28 @@
 #include "base/log.h"
 #include "device/hca/hca.h"
 #include "device/hca/plug_parts.h"
+#include "device/hca/published.h"
 #include "device/pci/inproc_endpoint.h"
 #include "wire/net/uplink.h"
 
 namespace uhca::pci {
 namespace {
+
+// Our area, shown to the functions of this host and user.
+class AreaShowcase final : public wire::Showcase {
+ public:
+  explicit AreaShowcase(SharedArea& area) : area_(area) {}
+  int fd() const override { return area_.fd(); }
+  std::size_t bytes() const override { return SharedArea::bytes(); }
+  unsigned admit(pid_t pid) override {
+    unsigned hold = area_.take_hold(pid);
+    return hold == SharedArea::kHolds ? kNone : hold;
+  }
+  void dismiss(unsigned number) override { area_.release_hold(number); }
+
+ private:
+  SharedArea& area_;
+};
 
 // The engine together with what it refers to.
 class HcaInSlot final : public Engine {
@@ -44,7 +61,17 @@ std::unique_ptr<InprocEndpoint> plug_in_hca(const SlotConfig& config) {
     errno = netdev.code() == ENODEV ? EADDRNOTAVAIL : netdev.code();
     return nullptr;
   }
-  auto uplink = wire::Uplink::create(*netdev);
+  auto bus = std::make_unique<InprocBus>();
+  if (config.direct_access) bus->area = SharedArea::create();
+  static_assert(sizeof(hca::PublishedTables) <= SharedArea::kDeviceBytes);
+  wire::Uplink::Options options;
+  if (bus->area) {
+    bus->showcase = std::make_unique<AreaShowcase>(*bus->area);
+    options.host_switch.showcase = bus->showcase.get();
+  } else if (config.direct_access) {
+    log::info("no area for direct access between processes: {}", strerrordesc_np(errno));
+  }
+  auto uplink = wire::Uplink::create(*netdev, options);
   if (!uplink) {
     log::error("uplink on '{}': {}", netdev->name, strerrordesc_np(uplink.code()));
     errno = uplink.code();
@@ -62,7 +89,8 @@ std::unique_ptr<InprocEndpoint> plug_in_hca(const SlotConfig& config) {
   identity.device_id = hc.device_id;
   identity.num_vectors = hc.num_vectors;
 
-  auto bus = std::make_unique<InprocBus>();
+  hc.published = bus->area ? bus->area->device_part() : nullptr;
+  hc.one_sided = config.direct_access;
   auto engine = std::make_unique<HcaInSlot>(hc, *bus, **uplink);
   auto slot = std::make_unique<InprocSlot>(std::move(identity), std::move(bus), std::move(uplink).value(), std::move(engine));
   if (!slot->valid()) return nullptr;

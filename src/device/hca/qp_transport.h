@@ -107,12 +107,17 @@ struct Responder {
   unsigned njobs = 0;
   std::vector<AtomicResult> atomics;  // ring
   unsigned next_atomic = 0;
+  std::uint64_t loaded = 0;  // PublishedQp::progress as last seen or stored
   bool comm_est = false;  // the first packet in RTR was reported
 };
+
+struct PublishedQp;  // published.h
 
 struct QpTransport {
   Requester req;
   Responder resp;
+
+  PublishedQp* shared = nullptr;  // the responder's published half; not owned
 
   // Membership in the lane's lists.
   Nanos deadline = kNever;      // of the timer; may lie later than the heap's key

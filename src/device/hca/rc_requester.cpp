@@ -8,6 +8,7 @@
 #include "base/trace.h"
 #include "device/hca/cqe_writer.h"
 #include "device/hca/eqe_writer.h"
+#include "device/hca/fast_path.h"
 #include "device/hca/mkey_access.h"
 #include "device/hca/qp_error.h"
 #include "device/hca/rc_packet.h"
@@ -248,6 +249,19 @@ Tx send_request(Lane& lane, Qp& qp, const SendMessage& m, const SendWqe& w, std:
   return tx;
 }
 
+// All of `m` has been executed without frames, and everything before it is complete.
+void finish_one_sided(Lane& lane, Qp& qp, SendMessage& m) {
+  Requester& r = qp.transport->req;
+  r.una_psn = psn_add(m.first_psn, m.psns);
+  if (psn_diff(r.una_psn, r.max_psn) > 0) r.max_psn = r.una_psn;
+  if (is_read_or_atomic(m)) {
+    m.got = m.psns;
+    ++r.reads;  // complete_messages() takes it back at once
+  }
+  r.cursor = static_cast<std::uint16_t>(r.cursor + m.bbs);
+  complete_messages(lane, qp);
+}
+
 bool fence_holds(const Requester& r, const SendMessage& m) {
   // FENCE and the stronger orders wait for READs and atomics; the small fence is about local operations, which complete in order here.
   return (m.fm_ce_se & prm::kWqeCtrlFence) != 0 && r.reads > 0;
@@ -298,6 +312,12 @@ bool run_requester(Lane& lane, Qp& qp) {
     if (r.packet < m.packets) {
       if (static_cast<std::int32_t>(m.first_seq + r.packet - oldest_seq(r)) >= static_cast<std::int32_t>(kSendWindow)) break;
       SendWqe* w = reload(lane, qp, m);
+      if (w != nullptr && r.packet == 0 && r.una_psn == m.first_psn && r.reads == 0 && execute_one_sided(lane, qp, m, *w)) {
+        finish_one_sided(lane, qp, m);
+        did = true;
+        if (qp.state != QpState::kRts && qp.state != QpState::kSqDrain) return true;
+        continue;
+      }
       std::uint32_t psn_end = r.max_psn;
       Tx tx = w == nullptr ? Tx::kFault : send_request(lane, qp, m, *w, &psn_end);
       if (tx == Tx::kBusy) {

@@ -16,7 +16,16 @@ namespace uhca::pci {
 // A bus address as the driver hands it to the device: an IOVA of the software IOMMU, or a guest-physical address.
 using DmaAddr = std::uint64_t;
 
+// Memory behind a bus address as the process that owns it knows it, for accesses from other functions of the host (shared_area.h).
+struct HostRange {
+  std::uint64_t address = 0;  // virtual address in the owner
+  std::uint32_t range = 0;    // the IOMMU's range, and the state word that it has while the mapping lives
+  std::uint64_t state = 0;
+};
+
 enum class DmaDir : std::uint8_t { kToDevice, kFromDevice };
+
+class SharedArea;
 
 // What the device asks of the bus. Thread-safe. No call here ever calls back into the device or the driver.
 class Bus {
@@ -37,6 +46,13 @@ class Bus {
   // 64-bit compare-and-swap / fetch-and-add on an aligned big-endian or little-endian word are done by the device on top of
   // this: replaces *expected by what was found. False: not mapped.
   virtual bool dma_cas64(DmaAddr addr, std::uint64_t* expected, std::uint64_t desired) = 0;
+
+  // Where [addr, addr + len) lies, if it is one range that is mapped for `dir`. False also where memory has no owner with an address space
+  // (a guest). What it says may be used like a translation: inside of the RCU read section of the caller.
+  virtual bool resolve(DmaAddr addr, std::size_t len, DmaDir dir, HostRange* out) {
+    static_cast<void>(addr), static_cast<void>(len), static_cast<void>(dir), static_cast<void>(out);
+    return false;
+  }
 
   // Why the last failed access of this thread failed, for the reason in log and trace ("unmapped", "munmap()ed while
   // registered", ...). Static storage.
@@ -66,6 +82,12 @@ class Iommu {
   // the first byte is not mapped for `dir`; then *why (if not null) is the reason, in static storage. Wait-free. What it
   // returns may be used until the end of the RCU read section (base/rcu.h) in which the caller asked.
   virtual void* translate(DmaAddr addr, std::size_t len, DmaDir dir, std::size_t* contiguous, const char** why) = 0;
+  virtual bool resolve(DmaAddr addr, std::size_t len, DmaDir dir, HostRange* out) {
+    static_cast<void>(addr), static_cast<void>(len), static_cast<void>(dir), static_cast<void>(out);
+    return false;
+  }
+  // From now on publishes the states of its ranges there, and waits for accessors where it waits for DMA. Not owned.
+  virtual void share(SharedArea* area) { static_cast<void>(area); }
 };
 
 // What a driver sees of the device in its slot.

@@ -13,6 +13,8 @@ namespace uhca::pci {
 
 struct SlotConfig {
   std::string netdev;  // interface whose MAC, addresses and MTU the port takes; empty: chosen (see wire/net)
+  // Between functions of one host and user, memory is accessed directly where that is possible (decision 5); off: frames only.
+  bool direct_access = true;
 };
 
 class InprocEndpoint : public Endpoint {

@@ -12,6 +12,7 @@
 #include "device/pci/iommu_bus.h"
 #include "device/pci/irq.h"
 #include "device/pci/service_thread.h"
+#include "device/pci/shared_area.h"
 
 namespace uhca::pci {
 
@@ -19,7 +20,12 @@ namespace uhca::pci {
 class InprocBus final : public IommuBus {
  public:
   void raise(unsigned vector) override { irqs.raise(vector); }
-  void attach(Iommu* iommu) { set_iommu(iommu); }
+  void attach(Iommu* iommu) {
+    if (iommu && area) iommu->share(area.get());
+    set_iommu(iommu);
+  }
+  std::unique_ptr<SharedArea> area;  // nullptr: no other function gets at our memory
+  std::unique_ptr<wire::Showcase> showcase;
   IrqTable irqs;
 };
 

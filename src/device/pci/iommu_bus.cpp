@@ -26,6 +26,11 @@ void* IommuBus::translate(DmaAddr addr, std::size_t len, DmaDir dir, std::size_t
   return p;
 }
 
+bool IommuBus::resolve(DmaAddr addr, std::size_t len, DmaDir dir, HostRange* out) {
+  Iommu* iommu = iommu_.load(std::memory_order_acquire);
+  return iommu && iommu->resolve(addr, len, dir, out);
+}
+
 bool IommuBus::dma_read(void* dst, DmaAddr src, std::size_t len) {
   rcu::ReadSection section;
   auto* out = static_cast<char*>(dst);

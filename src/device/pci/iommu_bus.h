@@ -18,6 +18,7 @@ class IommuBus : public Bus {
   bool dma_store32(DmaAddr dst, std::uint32_t value) final;
   bool dma_write_last_byte_last(DmaAddr dst, const void* src, std::size_t len) final;
   bool dma_cas64(DmaAddr addr, std::uint64_t* expected, std::uint64_t desired) final;
+  bool resolve(DmaAddr addr, std::size_t len, DmaDir dir, HostRange* out) final;
   const char* last_fault() const final;
 
  protected:

@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "base/rcu.h"
 #include "base/types.h"
+#include "device/pci/shared_area.h"
 #include "kernel/mm/procmap.h"
 #include "kernel/mm/range_index.h"
 
@@ -107,6 +108,8 @@ struct IommuDomain::Impl {
   std::array<std::atomic<Slot*>, kChunks> chunks{};
   ProcMaps maps;
 
+  std::atomic<pci::SharedArea*> area{nullptr};
+
   std::mutex lock;  // slots' life and the index; never held while allocating
   RangeIndex index;
   std::uint32_t fresh = 1;  // number 0 stays unused: bus address 0 is never valid
@@ -124,6 +127,18 @@ struct IommuDomain::Impl {
     if (number == 0 || number >= std::uint64_t{kChunks} * kSlotsPerChunk) return nullptr;
     Slot* chunk = chunks[number / kSlotsPerChunk].load(std::memory_order_acquire);
     return chunk == nullptr ? nullptr : chunk + number % kSlotsPerChunk;
+  }
+
+  // Lock held. Other functions look at their copy of the word.
+  void set_state(std::uint32_t number, std::uint64_t state) {
+    slot(number)->state.store(state, std::memory_order_release);
+    if (pci::SharedArea* a = area.load(std::memory_order_relaxed)) a->range_states()[number].store(state, std::memory_order_release);
+  }
+
+  // Returns when nobody uses a translation any more that has been taken back: neither the device, nor another function.
+  void wait_for_dma() {
+    rcu::synchronize();
+    if (pci::SharedArea* a = area.load(std::memory_order_relaxed)) a->wait_for_accessors();
   }
 
   // A number with its slot in place; 0: none left.
@@ -187,7 +202,7 @@ struct IommuDomain::Impl {
     {
       std::lock_guard g(lock);
       std::uint64_t generation = (s->state.load(std::memory_order_relaxed) & ~kStateMask) + (kStateMask + 1);
-      s->state.store(generation | kLive, std::memory_order_release);
+      set_state(number, generation | kLive);
       if (indexed) {
         index.insert(std::move(node), end - page);
         hull_begin.store(std::min(hull_begin.load(std::memory_order_relaxed), page), std::memory_order_relaxed);
@@ -206,7 +221,7 @@ struct IommuDomain::Impl {
     {
       std::lock_guard g(lock);
       std::uint64_t st = s->state.load(std::memory_order_relaxed);
-      s->state.store((st & ~kStateMask) | kDead, std::memory_order_release);
+      set_state(number, (st & ~kStateMask) | kDead);
       if (indexed) {
         std::uint64_t first = s->first.load(std::memory_order_relaxed), end = s->end.load(std::memory_order_relaxed);
         node = index.remove(s->base.load(std::memory_order_relaxed) + first, end - first, number);
@@ -218,7 +233,7 @@ struct IommuDomain::Impl {
       give_back(number);
       --live;
     }
-    rcu::synchronize();
+    wait_for_dma();
   }
 };
 
@@ -325,6 +340,27 @@ void* IommuDomain::translate(pci::DmaAddr addr, std::size_t len, pci::DmaDir dir
   return reinterpret_cast<void*>(base + off);
 }
 
+bool IommuDomain::resolve(pci::DmaAddr addr, std::size_t len, pci::DmaDir dir, pci::HostRange* out) {
+  const auto number = static_cast<std::uint32_t>(addr >> kWindowBits);
+  const Slot* s = impl_->slot(addr >> kWindowBits);
+  if (s == nullptr) return false;
+  out->state = s->state.load(std::memory_order_acquire);
+  std::size_t reach = 0;
+  void* p = translate(addr, len, dir, &reach, nullptr);
+  if (p == nullptr || reach < len) return false;
+  out->address = reinterpret_cast<std::uintptr_t>(p);
+  out->range = number;
+  return s->state.load(std::memory_order_acquire) == out->state;
+}
+
+void IommuDomain::share(pci::SharedArea* area) {
+  std::lock_guard g(impl_->lock);
+  static_assert(pci::SharedArea::kRanges >= std::size_t{kChunks} * kSlotsPerChunk);
+  for (std::uint32_t n = 1; n < impl_->fresh; ++n)
+    area->range_states()[n].store(impl_->slot(n)->state.load(std::memory_order_relaxed), std::memory_order_relaxed);
+  impl_->area.store(area, std::memory_order_release);
+}
+
 void IommuDomain::invalidate(UserPtr va, std::size_t length, std::string_view how) {
   Impl& d = *impl_;
   if (length == 0 || d.pinned.load(std::memory_order_acquire) == 0) return;
@@ -344,13 +380,13 @@ void IommuDomain::invalidate(UserPtr va, std::size_t length, std::string_view ho
       hit = true;
       if ((st & kStateMask) != kLive) return;
       s->how.set(how);
-      s->state.store((st & ~kStateMask) | kPoisoned, std::memory_order_release);
+      d.set_state(number, (st & ~kStateMask) | kPoisoned);
       example = number;
       ++poisoned;
     });
   }
   if (!hit) return;
-  rcu::synchronize();
+  d.wait_for_dma();
   if (poisoned == 0) return;
   log::warn("[{:#x}, {:#x}) was {} while registered: {} range(s) poisoned, among them {}", begin, end, how, poisoned,
             d.slot(example)->who.get().text);

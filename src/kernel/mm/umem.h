@@ -81,6 +81,9 @@ class IommuDomain final : public pci::Iommu {
 
   void* translate(pci::DmaAddr addr, std::size_t len, pci::DmaDir dir, std::size_t* contiguous, const char** why) override;
 
+  bool resolve(pci::DmaAddr addr, std::size_t len, pci::DmaDir dir, pci::HostRange* out) override;
+  void share(pci::SharedArea* area) override;
+
   // The program is about to unmap, replace or discard [va, va+length): every pinned range that overlaps is poisoned, from now
   // on DMA to it fails and the reason names the owner. Returns when no access that began before touches the memory any more. Cheap
   // when nothing is pinned there.

@@ -83,6 +83,10 @@ Instance* build() {
   inside::Guard guard;
   pci::SlotConfig config;
   if (const char* dev = std::getenv("UHCA_NETDEV")) config.netdev = dev;
+  if (const char* path = std::getenv("UHCA_PATH")) {
+    config.direct_access = std::strcmp(path, "framed") != 0;
+    if (config.direct_access && std::strcmp(path, "fast") != 0) log::warn("UHCA_PATH={}: not 'framed' or 'fast'; taken as 'fast'", path);
+  }
   signals_activate();
   safecopy::set_handler_ready(true);
   auto slot = pci::plug_in_hca(config);

@@ -2,11 +2,13 @@
 // Boundary W: a port carries whole Ethernet frames (destination MAC first, no FCS), in both directions.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 
 #include "base/clock.h"
+#include "wire/net/peer.h"
 
 namespace uhca::wire {
 
@@ -39,6 +41,14 @@ class Port {
   // Hands at most `budget` received frames to the sink and returns how many. Cheap when nothing arrived: no system call on
   // every call (sockets are looked at every N calls, or when `thorough`).
   virtual unsigned poll(FrameSink& sink, unsigned budget, bool thorough) = 0;
+
+  // The function of this host that has this QPN, when it has shown its area to us; valid until the next send or poll. nullptr: another
+  // host, our own, another user's, or not known yet (frames towards it make it known).
+  virtual PeerFunction* peer(const std::array<std::uint8_t, 16>& dgid, std::uint32_t dest_qp) {
+    static_cast<void>(dgid);
+    static_cast<void>(dest_qp);
+    return nullptr;
+  }
 
   // A descriptor (epoll) that becomes readable when service() or poll(thorough) has something to do; -1 for ports that need none.
   virtual int wait_fd() const { return -1; }

@@ -31,6 +31,15 @@ struct Hello {
   std::uint32_t zero = 0;
 };
 
+// From the receiver of a link to its sender of the same user, with the memfd that it shows.
+struct Shown {
+  char magic[4] = {'s', 'h', 'o', 'w'};
+  std::uint32_t version = 1;
+  std::uint64_t bytes = 0;
+  std::uint32_t number = 0;
+  std::uint32_t zero = 0;
+};
+
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 constexpr Nanos kAcceptPause = 100'000'000;
 constexpr std::uint32_t kColdAfter = 1024;  // polls without a frame until a ring is looked at every 16th poll only
@@ -76,16 +85,59 @@ void wake(int fd) {
   syscall(SYS_sendto, fd, "w", 1, MSG_DONTWAIT | MSG_NOSIGNAL, nullptr, 0);
 }
 
-// Swallows wake-up bytes (and descriptors that nobody asked for: without a control buffer the kernel drops them). false: end of file or
-// error.
-bool drain(int fd) {
-  char buf[64];
-  for (;;) {
-    long n = syscall(SYS_recvfrom, fd, buf, sizeof buf, MSG_DONTWAIT, nullptr, nullptr);
-    if (n > 0) continue;
-    if (n < 0 && errno == EINTR) continue;
-    return n < 0 && errno == EAGAIN;
+// One message with at most one descriptor. Returns what recvmsg does; *fd: the first descriptor (others are closed), or -1.
+long receive_with_fd(int socket, void* buffer, std::size_t bytes, int* fd, unsigned* fds) {
+  iovec iov{buffer, bytes};
+  alignas(cmsghdr) char control[CMSG_SPACE(4 * sizeof(int))] = {};
+  msghdr m{};
+  m.msg_iov = &iov;
+  m.msg_iovlen = 1;
+  m.msg_control = control;
+  m.msg_controllen = sizeof control;
+  *fd = -1;
+  *fds = 0;
+  long n = syscall(SYS_recvmsg, socket, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  if (n < 0) return n;
+  for (cmsghdr* c = CMSG_FIRSTHDR(&m); c; c = CMSG_NXTHDR(&m, c)) {
+    if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
+    for (std::size_t i = 0; i < (c->cmsg_len - CMSG_LEN(0)) / sizeof(int); ++i) {
+      int got;
+      std::memcpy(&got, CMSG_DATA(c) + i * sizeof(int), sizeof got);
+      if ((*fds)++ == 0) {
+        *fd = got;
+      } else {
+        ::close(got);
+      }
+    }
   }
+  if (m.msg_flags & (MSG_CTRUNC | MSG_TRUNC)) *fds = 2;  // not what anybody of us sends
+  return n;
+}
+
+bool send_with_fd(int socket, const void* message, std::size_t bytes, int fd) {
+  iovec iov{const_cast<void*>(message), bytes};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr m{};
+  m.msg_iov = &iov;
+  m.msg_iovlen = 1;
+  m.msg_control = control;
+  m.msg_controllen = sizeof control;
+  cmsghdr* c = CMSG_FIRSTHDR(&m);
+  c->cmsg_level = SOL_SOCKET;
+  c->cmsg_type = SCM_RIGHTS;
+  c->cmsg_len = CMSG_LEN(sizeof(int));
+  std::memcpy(CMSG_DATA(c), &fd, sizeof(int));
+  return syscall(SYS_sendmsg, socket, &m, MSG_DONTWAIT | MSG_NOSIGNAL) == static_cast<long>(bytes);
+}
+
+// Whether `memfd` is a memory file of that size which nobody can resize or make unwritable.
+const char* unfit(int memfd, std::size_t bytes) {
+  struct stat st {};
+  int seals = fcntl(memfd, F_GET_SEALS);
+  if (seals < 0 || (seals & kSeals) != kSeals || (seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)))
+    return "the descriptor is not a memfd with the seals SHRINK, GROW and SEAL alone";
+  if (fstat(memfd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size != static_cast<off_t>(bytes)) return "the memfd has the wrong size";
+  return nullptr;
 }
 
 }  // namespace
@@ -96,6 +148,9 @@ struct HostSwitch::Link : Source {
   ucred peer{};       // rx
   std::uint32_t last_active = 0;
   std::atomic<bool> dead{false};
+  unsigned number = Showcase::kNone;             // rx: of the sender, as an accessor of our area
+  std::atomic<PeerFunction*> function{nullptr};  // tx: what the receiver has shown
+  std::size_t area_bytes = 0;
   RingProducer tx;
   RingConsumer rx;
   Link* next = nullptr;
@@ -133,6 +188,11 @@ HostSwitch::~HostSwitch() {
 void HostSwitch::destroy(Link* link) {
   fd::close(link->fd);
   if (link->memory) munmap(link->memory, kRingBytes);
+  if (link->number != Showcase::kNone) options_.showcase->dismiss(link->number);
+  if (PeerFunction* f = link->function.load()) {
+    munmap(f->area, link->area_bytes);
+    delete f;
+  }
   delete link;
 }
 
@@ -187,19 +247,7 @@ Result<HostSwitch::Link*> HostSwitch::open_link(unsigned slot) {
   Errno e{memory ? ENOTCONN : ENOMEM};
   if (memory) {
     Hello hello;
-    iovec iov{&hello, sizeof hello};
-    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-    msghdr m{};
-    m.msg_iov = &iov;
-    m.msg_iovlen = 1;
-    m.msg_control = control;
-    m.msg_controllen = sizeof control;
-    cmsghdr* c = CMSG_FIRSTHDR(&m);
-    c->cmsg_level = SOL_SOCKET;
-    c->cmsg_type = SCM_RIGHTS;
-    c->cmsg_len = CMSG_LEN(sizeof(int));
-    std::memcpy(CMSG_DATA(c), &*memfd, sizeof(int));
-    if (syscall(SYS_sendmsg, s, &m, MSG_DONTWAIT | MSG_NOSIGNAL) == static_cast<long>(sizeof hello)) {
+    if (send_with_fd(s, &hello, sizeof hello, *memfd)) {
       fd::close(*memfd);
       auto* link = new Link;
       link->kind = Source::Kind::kTx;
@@ -259,6 +307,11 @@ Send HostSwitch::send(unsigned slot, Frame frame) {
     }
   }
   return Send::kUnreachable;
+}
+
+PeerFunction* HostSwitch::peer(unsigned slot) {
+  Link* link = tx_[slot];
+  return link && !link->dead.load(std::memory_order_acquire) ? link->function.load(std::memory_order_acquire) : nullptr;
 }
 
 void HostSwitch::adopt_and_reap() {
@@ -336,7 +389,8 @@ void HostSwitch::handle(Source* source, std::uint32_t events) {
     case Source::Kind::kPending: greet(static_cast<Link*>(source)); return;
     case Source::Kind::kRx:
     case Source::Kind::kTx:
-      if (!drain(source->fd) || (events & (EPOLLHUP | EPOLLRDHUP | EPOLLERR))) mark_dead(static_cast<Link*>(source));
+      if (!take_messages(static_cast<Link*>(source)) || (events & (EPOLLHUP | EPOLLRDHUP | EPOLLERR)))
+        mark_dead(static_cast<Link*>(source));
       return;
     default: return;
   }
@@ -382,47 +436,19 @@ void HostSwitch::accept_all(int listener) {
 
 bool HostSwitch::greet(Link* link) {
   Hello hello, expected;
-  iovec iov{&hello, sizeof hello};
-  alignas(cmsghdr) char control[CMSG_SPACE(4 * sizeof(int))] = {};
-  msghdr m{};
-  m.msg_iov = &iov;
-  m.msg_iovlen = 1;
-  m.msg_control = control;
-  m.msg_controllen = sizeof control;
-  long n = syscall(SYS_recvmsg, link->fd, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  int memfd;
+  unsigned fds;
+  long n = receive_with_fd(link->fd, &hello, sizeof hello, &memfd, &fds);
   if (n < 0 && (errno == EAGAIN || errno == EINTR)) return true;
 
-  int memfd = -1;
-  unsigned fds = 0;
-  if (n >= 0) {
-    for (cmsghdr* c = CMSG_FIRSTHDR(&m); c; c = CMSG_NXTHDR(&m, c)) {
-      if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
-      for (std::size_t i = 0; i < (c->cmsg_len - CMSG_LEN(0)) / sizeof(int); ++i) {
-        int got;
-        std::memcpy(&got, CMSG_DATA(c) + i * sizeof(int), sizeof got);
-        if (fds++ == 0) {
-          memfd = got;
-        } else {
-          ::close(got);
-        }
-      }
-    }
-  }
-
   const char* reason = nullptr;
-  struct stat st {};
   if (n <= 0) {
     reason = "closed before its hello";
   } else if (n != sizeof hello || std::memcmp(&hello, &expected, sizeof hello) != 0) {
     reason = "not a hello of this version";
-  } else if (fds != 1 || (m.msg_flags & (MSG_CTRUNC | MSG_TRUNC))) {
+  } else if (fds != 1) {
     reason = "a hello carries exactly one descriptor";
-  } else if (int seals = fcntl(memfd, F_GET_SEALS);
-             seals < 0 || (seals & kSeals) != kSeals || (seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE))) {
-    reason = "the descriptor is not a memfd with the seals SHRINK, GROW and SEAL alone";
-  } else if (fstat(memfd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size != static_cast<off_t>(kRingBytes)) {
-    reason = "the memfd has not the size of a ring";
-  } else if (!(link->memory = map_ring(memfd))) {
+  } else if ((reason = unfit(memfd, kRingBytes)) == nullptr && !(link->memory = map_ring(memfd))) {
     reason = "the ring cannot be mapped";
   }
   if (memfd >= 0) ::close(memfd);
@@ -437,9 +463,58 @@ bool HostSwitch::greet(Link* link) {
   link->rx.header().asleep.store(asleep_.load() ? 1 : 0, std::memory_order_seq_cst);
   link->kind = Source::Kind::kRx;
   counters_.links_accepted.add();
+  show(link);
   if (trace::on()) trace::Event("state", "link_accepted").num("pid", link->peer.pid).unum("uid", link->peer.uid);
   push_list(incoming_, link);
   return true;
+}
+
+// Shows our area to the sender of this link.
+void HostSwitch::show(Link* link) {
+  Showcase* mine = options_.showcase;
+  if (mine == nullptr || link->peer.uid != geteuid() || link->peer.pid <= 0) return;
+  link->number = mine->admit(link->peer.pid);
+  if (link->number == Showcase::kNone) return;
+  Shown message;
+  message.bytes = mine->bytes();
+  message.number = link->number;
+  if (!send_with_fd(link->fd, &message, sizeof message, mine->fd()))
+    log::info("area not shown to pid {}: {}", link->peer.pid, strerrordesc_np(errno));
+}
+
+// The receiver of this link has shown us its area.
+void HostSwitch::look(Link* link, int memfd, unsigned number) {
+  ucred owner{};
+  socklen_t n = sizeof owner;
+  if (options_.showcase == nullptr || link->function.load() != nullptr) return;
+  if (getsockopt(link->fd, SOL_SOCKET, SO_PEERCRED, &owner, &n) != 0 || owner.uid != geteuid() || owner.pid <= 0) return;
+  std::size_t bytes = options_.showcase->bytes();
+  if (const char* why = unfit(memfd, bytes)) {
+    log::warn("area of pid {} not taken: {}", owner.pid, why);
+    return;
+  }
+  void* area = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, memfd, 0);
+  if (area == MAP_FAILED) return;
+  madvise(area, bytes, MADV_DONTFORK);
+  link->area_bytes = bytes;
+  link->function.store(new PeerFunction{owner.pid, area, number}, std::memory_order_release);
+  if (trace::on()) trace::Event("state", "area_shown").num("pid", owner.pid).unum("slot", link->slot);
+}
+
+// Wake-up bytes and, at a sender, the area of the receiver.
+bool HostSwitch::take_messages(Link* link) {
+  for (;;) {
+    Shown message, expected;
+    int memfd;
+    unsigned fds;
+    long n = receive_with_fd(link->fd, &message, sizeof message, &memfd, &fds);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return n < 0 && errno == EAGAIN;
+    bool shown = link->kind == Source::Kind::kTx && n == static_cast<long>(sizeof message) && fds == 1 &&
+                 std::memcmp(&message, &expected, offsetof(Shown, bytes)) == 0;
+    if (shown) look(link, memfd, message.number);
+    if (memfd >= 0) ::close(memfd);
+  }
 }
 
 void HostSwitch::set_asleep(bool asleep) {

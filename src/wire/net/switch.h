@@ -18,6 +18,7 @@
 #include "base/clock.h"
 #include "base/result.h"
 #include "wire/net/counters.h"
+#include "wire/net/peer.h"
 #include "wire/net/port.h"
 #include "wire/net/ring.h"
 
@@ -40,6 +41,7 @@ class HostSwitch {
   struct Options {
     std::string prefix = "uhca/v1/fn/";  // of the abstract names
     unsigned last_slot = kLastSlot;      // lease 1 .. last_slot
+    Showcase* showcase = nullptr;        // shown to the functions of the same user that send to us
   };
   HostSwitch(const Options& options, int epoll_fd, UplinkCounters& counters);
   ~HostSwitch();
@@ -54,6 +56,7 @@ class HostSwitch {
   Send send(unsigned slot, Frame frame);
   // `all`: look at the rings that have been silent for long, too.
   unsigned poll(FrameSink& sink, unsigned budget, bool all);
+  PeerFunction* peer(unsigned slot);
 
   // ---- the service side; the caller holds one lock over all of these
   void handle(Source* source, std::uint32_t events);
@@ -69,6 +72,9 @@ class HostSwitch {
   Result<Link*> open_link(unsigned slot);
   void accept_all(int listener);
   bool greet(Link* link);  // false: refused, link is gone
+  void show(Link* link);
+  void look(Link* link, int memfd, unsigned number);
+  bool take_messages(Link* link);  // false: end of file or error
   void destroy(Link* link);
   void retire(Link* link);  // engine: to the graveyard
   void adopt_and_reap();

@@ -157,6 +157,12 @@ Send Uplink::dispatch(Frame frame) {
   return s;
 }
 
+PeerFunction* Uplink::peer(const Gid& dgid, std::uint32_t dest_qp) {
+  unsigned slot = dest_qp >> kSlotShift;
+  if (slot == 0 || slot > kLastSlot || switch_->owns(slot) || !is_local(dgid)) return nullptr;
+  return switch_->peer(slot);
+}
+
 Send Uplink::send(Frame frame) {
   KeepErrno keep;
   Send s = dispatch(frame);

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: MIT
+// One-sided operations between functions of one host, executed by the initiator (DESIGN, decision 5): the checks of the responder on what
+// it has published, then one copy between the two address spaces, the responder's PSN and MSN moved on, done. Its processor takes no part.
+#pragma once
+
+#include "device/hca/lane.h"
+
+namespace uhca::hca {
+
+// Executes the RDMA WRITE or READ `m` (decoded: `w`), which is the oldest of the QP that is not complete and has sent nothing yet. False:
+// nothing has happened that the framed path would not do again in the same way; it must be sent as frames.
+bool execute_one_sided(Lane& lane, Qp& qp, SendMessage& m, const SendWqe& w);
+
+}  // namespace uhca::hca
