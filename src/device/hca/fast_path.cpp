@@ -9,6 +9,7 @@
 #include <array>
 #include <cerrno>
 
+#include "base/log.h"
 #include "base/rcu.h"
 #include "base/trace.h"
 #include "device/hca/hca.h"
@@ -46,7 +47,7 @@ bool reachable(wire::PeerFunction& peer) {
   using Access = wire::PeerFunction::Access;
   if (peer.access == Access::kUntried) {
     peer.access = peer.number < pci::SharedArea::kHolds && pci::SharedArea::reachable(peer.area, peer.pid) ? Access::kYes : Access::kNo;
-    if (trace::on()) trace::Event("state", "direct_access").num("pid", peer.pid).flag("possible", peer.access == Access::kYes);
+    log::info("direct access to process {}: {}", peer.pid, peer.access == Access::kYes ? "possible" : "not permitted (Yama, seccomp or namespaces): frames instead");
   }
   return peer.access == Access::kYes;
 }

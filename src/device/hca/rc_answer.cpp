@@ -196,6 +196,7 @@ bool invalidate_key(Lane& lane, Qp& qp, std::uint32_t rkey) {
     return false;
   }
   m->free = true;
+  lane.publisher.withdraw_mkey(m->key);
   return true;
 }
 
