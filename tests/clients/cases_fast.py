@@ -3,53 +3,58 @@
 import os
 import random
 import re
+import tempfile
 import time
 
 from cases_robust import program
-from rig import Failure, Place, finish, free_port, output, require, stop
+from rig import Place, finish, free_port, output, require, stop
 
-FRAMED = {"UHCA_PATH": "framed"}
 DIRECT = "direct access to process"
 
 
-def ends(name, server, client, limit=60):
-    """Both outputs; both exit statuses are 0."""
-    port = free_port()
-    gid = str(server.gid_index())
-    s = server.start(program(name), "server", str(port), gid)
-    c = client.start(program(name), "client", "127.0.0.1", str(port), gid)
-    try:
-        outs = finish(c, limit), finish(s, limit)
-    finally:
-        stop(s, c)
-    require(s.returncode == 0 and c.returncode == 0, "server %d, client %d\nclient:\n%s\nserver:\n%s" % (s.returncode, c.returncode, outs[0][-2000:], outs[1][-2000:]))
-    return outs
+class Pair:
+    """One program at both ends, each with its log."""
 
+    def __init__(self, name, core, framed, **env):
+        self.logs = [tempfile.NamedTemporaryFile(prefix="uhca-log-") for _ in range(2)]
+        places = []
+        for log in self.logs:
+            e = dict(env, UHCA_LOG=log.name, UHCA_LOG_LEVEL="info")
+            if framed:
+                e["UHCA_PATH"] = "framed"
+            places.append(Place(rdma_core=core, env=e))
+        port, gid = free_port(), str(places[0].gid_index())
+        self.server = places[0].start(program(name), "server", str(port), gid)
+        self.client = places[1].start(program(name), "client", "127.0.0.1", str(port), gid)
 
-def place(framed, core, **env):
-    e = dict(env)
-    e.update({"UHCA_LOG": "stderr", "UHCA_LOG_LEVEL": "info"})
-    if framed:
-        e.update(FRAMED)
-    return Place(rdma_core=core, env=e)
+    def log(self):
+        return "".join(open(log.name).read() for log in self.logs)
+
+    def finish(self, limit=60):
+        """Both outputs; both exit statuses are 0."""
+        try:
+            outs = finish(self.client, limit), finish(self.server, limit)
+        finally:
+            stop(self.server, self.client)
+        require(self.server.returncode == 0 and self.client.returncode == 0,
+                "server %d, client %d\nclient:\n%s\nserver:\n%s\nlogs:\n%s" % (self.server.returncode, self.client.returncode, outs[0][-1500:], outs[1][-1500:], self.log()[-3000:]))
+        return outs
+
+    def used_directly(self, wanted):
+        seen = "possible" in self.log() and DIRECT in self.log()
+        require(seen == wanted, "direct access %s:\n%s" % ("used although frames were asked for" if seen else "not used", self.log()[-1500:]))
 
 
 def transcript(text):
     return [l for l in text.splitlines() if re.match(r"round|  |async", l)]
 
 
-def used_directly(outs, framed):
-    seen = any(DIRECT in o and "possible" in o for o in outs)
-    require(seen != framed, "direct access %s:\n%s" % ("used although frames were asked for" if seen else "not used", outs[0][-1500:]))
-
-
 def same_outcome(core, seed, rounds):
     results = []
     for framed in (True, False):
-        p = place(framed, core, SEED=str(seed), ROUNDS=str(rounds))
-        outs = ends("random_ops", p, p, limit=120)
-        used_directly(outs, framed)
-        results.append([transcript(o) for o in outs])
+        pair = Pair("random_ops", core, framed, SEED=str(seed), ROUNDS=str(rounds))
+        results.append([transcript(o) for o in pair.finish(120)])
+        pair.used_directly(not framed)
     for who, a, b in zip(("client", "server"), *results):
         require(len(a) > rounds, "no transcript")
         for i, (x, y) in enumerate(zip(a, b)):
@@ -58,35 +63,31 @@ def same_outcome(core, seed, rounds):
 
 
 def in_order(core, framed):
-    env = {} if framed else {"STOP": "1"}
-    p = place(framed, core, **env)
-    outs = ends("ordering", p, p)
-    used_directly(outs, framed)
+    env = {} if framed else {"STOP": "1", "WATCH": "2000"}
+    pair = Pair("ordering", core, framed, **env)
+    outs = pair.finish()
+    pair.used_directly(not framed)
     require(all("in order" in o for o in outs), "no result")
 
 
 def storm(core, framed, seconds):
-    p = place(framed, core, SECONDS=str(seconds))
-    outs = ends("storm", p, p, limit=seconds + 60)
-    used_directly(outs, framed)
+    pair = Pair("storm", core, framed, SECONDS=str(seconds))
+    pair.finish(seconds + 60)
+    pair.used_directly(not framed)
 
 
 def killed_initiators(core, times):
     """The target takes memory back while its initiators die in the middle of accesses."""
     for _ in range(times):
-        port = free_port()
-        p = place(False, core, SECONDS="20", KILLED="1")
-        gid = str(p.gid_index())
-        server = p.start(program("storm"), "server", str(port), gid)
-        client = p.start(program("storm"), "client", "127.0.0.1", str(port), gid)
+        pair = Pair("storm", core, False, SECONDS="20", KILLED="1")
         try:
             time.sleep(0.4 + random.random() * 0.4)
-            require(server.poll() is None and client.poll() is None, "ended early:\n" + output(server) + output(client))
-            client.kill()
-            out = finish(server, 40)
-            require(server.returncode in (0, 1) and "rounds" in out and "afterwards" not in out, out[-2000:])
+            require(pair.server.poll() is None and pair.client.poll() is None, "ended early:\n" + output(pair.server) + output(pair.client))
+            pair.client.kill()
+            out = finish(pair.server, 40)
+            require(pair.server.returncode in (0, 1) and "rounds" in out and "afterwards" not in out, out[-2000:])
         finally:
-            stop(server, client)
+            stop(pair.server, pair.client)
 
 
 def register(runner):

@@ -15,6 +15,7 @@
 #include "device/hca/hca.h"
 #include "device/hca/mkey_access.h"
 #include "device/hca/published.h"
+#include "device/hca/rc_requester.h"
 #include "device/pci/shared_area.h"
 
 namespace uhca::hca {
@@ -47,7 +48,8 @@ bool reachable(wire::PeerFunction& peer) {
   using Access = wire::PeerFunction::Access;
   if (peer.access == Access::kUntried) {
     peer.access = peer.number < pci::SharedArea::kHolds && pci::SharedArea::reachable(peer.area, peer.pid) ? Access::kYes : Access::kNo;
-    log::info("direct access to process {}: {}", peer.pid, peer.access == Access::kYes ? "possible" : "not permitted (Yama, seccomp or namespaces): frames instead");
+    log::info("direct access to process {}: {}", peer.pid,
+              peer.access == Access::kYes ? "possible" : "not permitted (Yama, seccomp or namespaces): frames instead");
   }
   return peer.access == Access::kYes;
 }
@@ -119,7 +121,7 @@ bool copy(pid_t pid, bool read, const iovec* local, std::size_t n, std::uint64_t
     pieces = 2;
   }
   int saved = errno;
-  long done = syscall(read ? SYS_process_vm_readv : SYS_process_vm_writev, pid, local, n, far.data(), pieces, 0);
+  long done = syscall(read ? SYS_process_vm_readv : SYS_process_vm_writev, pid, local, n, far.data(), std::size_t{pieces}, 0ul);
   errno = saved;
   return done >= 0 && static_cast<std::uint64_t>(done) == len;
 }
@@ -138,7 +140,12 @@ bool execute_one_sided(Lane& lane, Qp& qp, SendMessage& m, const SendWqe& w) {
 
   rcu::ReadSection section;  // local memory stays where it is until the copy has ended
   std::array<iovec, kMaxPieces> local;
-  std::size_t n = local_pieces(lane, qp, w, read, local);
+  std::size_t n = 1;
+  if (read && answers_in_cqe(qp, m)) {
+    local[0] = {qp.transport->req.in_cqe.data(), m.length};
+  } else {
+    n = local_pieces(lane, qp, w, read, local);
+  }
   if (n == 0) return false;
 
   auto& tables = *static_cast<PublishedTables*>(pci::SharedArea::device_part_of(peer->area));

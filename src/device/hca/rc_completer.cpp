@@ -223,8 +223,7 @@ void read_response(Lane& lane, Qp& qp, const wire::Packet& p) {
   }
   SendWqe* w = reload(lane, qp, m);
   if (w == nullptr) return fail_oldest_send(lane, qp, kLocalQpOp);
-  if (qp.send_cq != nullptr && (m.fm_ce_se & prm::kWqeCtrlCqUpdate) != 0 &&
-      m.length <= inline_scatter_limit(*qp.send_cq, qp.scatter_to_cqe_req)) {
+  if (answers_in_cqe(qp, m)) {
     // The whole answer in one packet: software copies it from the CQE (libmlx5: mlx5_copy_to_send_wqe).
     std::memcpy(r.in_cqe.data(), data, len);
   } else if (!scatter(lane, qp, *w, std::uint64_t{m.got} * qp.mtu_bytes, data, len)) {

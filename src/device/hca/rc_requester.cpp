@@ -285,6 +285,11 @@ bool is_read_or_atomic(const SendMessage& m) {
   return o == WqeOpcode::RDMA_READ || o == WqeOpcode::ATOMIC_CS || o == WqeOpcode::ATOMIC_FA;
 }
 
+bool answers_in_cqe(const Qp& qp, const SendMessage& m) {
+  return is_read_or_atomic(m) && (m.fm_ce_se & prm::kWqeCtrlCqUpdate) != 0 && qp.send_cq != nullptr &&
+         m.length <= inline_scatter_limit(*qp.send_cq, qp.scatter_to_cqe_req);
+}
+
 bool run_requester(Lane& lane, Qp& qp) {
   Requester& r = qp.transport->req;
   if (qp.state != QpState::kRts && qp.state != QpState::kSqDrain) return false;
@@ -382,7 +387,7 @@ bool complete_messages(Lane& lane, Qp& qp) {
       c.wqe_opcode = m.opcode;
       c.wqe_counter = m.wqe;
       c.byte_cnt = m.psns == 0 ? 0 : m.length;
-      if (is_read_or_atomic(m) && qp.send_cq != nullptr && m.length <= inline_scatter_limit(*qp.send_cq, qp.scatter_to_cqe_req)) {
+      if (answers_in_cqe(qp, m)) {
         c.data = {r.in_cqe.data(), m.length};
       }
       write_cqe(lane, qp.send_cq, qp, c);

@@ -14,6 +14,9 @@ inline constexpr std::uint32_t kAckEvery = 32;
 
 SendMessage& message_at(Requester& r, std::uint16_t wqe);
 bool is_read_or_atomic(const SendMessage& m);
+// Whether the answer of this READ or atomic goes into its CQE (Requester::in_cqe), from where software copies it (libmlx5:
+// mlx5_copy_to_send_wqe), instead of to its data segments.
+bool answers_in_cqe(const Qp& qp, const SendMessage& m);
 
 // Sends what may be sent now. True: something went out or completed. Reschedules the QP when the port was busy.
 bool run_requester(Lane& lane, Qp& qp);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What one-sided operations must not overtake, and that they need nothing of the target but its memory. Environment: STOP=1 adds the
- * target that is stopped (two processes that can reach each other's memory).
+ * What one-sided operations must not overtake, and that they need nothing of the target but its memory. Environment: WATCH: how often the
+ * last byte is watched for; STOP=1 adds the target that is stopped (two processes that can reach each other's memory).
  */
 #include <fcntl.h>
 #include <signal.h>
@@ -9,7 +9,7 @@
 
 #include "ends.h"
 
-enum { kBytes = 1 << 16, kWatch = 20000 };
+enum { kBytes = 1 << 16 };
 
 static const int kAll = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 
@@ -92,7 +92,8 @@ static void atomic_between(struct pair* p) {
       *(volatile uint64_t*)(p->buf + 8) = i * 100;
       write_to(p, 1, 0, 8, 64);
       struct ibv_sge s = at(p, 16, 8);
-      struct ibv_send_wr *bad, wr = {.wr_id = 2, .sg_list = &s, .num_sge = 1, .opcode = IBV_WR_ATOMIC_FETCH_AND_ADD, .send_flags = IBV_SEND_SIGNALED};
+      struct ibv_send_wr *bad,
+          wr = {.wr_id = 2, .sg_list = &s, .num_sge = 1, .opcode = IBV_WR_ATOMIC_FETCH_AND_ADD, .send_flags = IBV_SEND_SIGNALED};
       wr.wr.atomic.remote_addr = e->peer.va + 64;
       wr.wr.atomic.rkey = e->peer.rkey;
       wr.wr.atomic.compare_add = 1;
@@ -110,7 +111,9 @@ static void atomic_between(struct pair* p) {
 /* The target polls the last byte and then believes all others. */
 static void last_byte_last(struct pair* p, uint32_t n) {
   struct end* e = p->e;
-  for (int i = 1; i <= kWatch / (int)(1 + n / 512); ++i) {
+  const char* watch = getenv("WATCH");
+  int rounds = (watch ? atoi(watch) : 100) / (int)(1 + n / 512);
+  for (int i = 1; i <= rounds; ++i) {
     uint8_t v = (uint8_t)(i % 250 + 1);
     if (e->a) {
       for (uint32_t j = 0; j < n; ++j) p->buf[j] = v;

@@ -9,7 +9,9 @@
 
 #include "ends.h"
 
-enum { kBytes = 1 << 16, kBatch = 6 };
+/* Requests of a batch have local memory of their own: small answers lie in CQEs until they are polled, so what a later request would find
+ * in the destination of an earlier one depends on timing. */
+enum { kBytes = 1 << 16, kBatch = 6, kSlot = kBytes / kBatch / 64 * 64 };
 
 static uint64_t rng_state;
 static uint32_t rnd(uint32_t n) { /* the same sequence at both ends */
@@ -18,7 +20,7 @@ static uint32_t rnd(uint32_t n) { /* the same sequence at both ends */
 }
 
 struct memory {
-  uint8_t *shared, *local;                    /* what the peer works on; what we send from and receive into */
+  uint8_t *shared, *local;                               /* what the peer works on; what we send from and receive into */
   struct ibv_mr *mr, *mr_local, *mr_shut, *mr_elsewhere; /* shut: no remote rights; elsewhere: another PD */
   struct ibv_pd* other_pd;
 };
@@ -66,18 +68,17 @@ static int is_atomic(const struct op* o) {
   return o->opcode == IBV_WR_ATOMIC_CMP_AND_SWP || o->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
 }
 
-static struct op draw(void) {
-  static const enum ibv_wr_opcode kOps[] = {IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ, IBV_WR_RDMA_READ, IBV_WR_SEND,
-                                            IBV_WR_SEND_WITH_IMM, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_ATOMIC_CMP_AND_SWP,
-                                            IBV_WR_ATOMIC_FETCH_AND_ADD};
+static struct op draw(int slot) {
+  static const enum ibv_wr_opcode kOps[] = {
+      IBV_WR_RDMA_WRITE,    IBV_WR_RDMA_WRITE,          IBV_WR_RDMA_READ,          IBV_WR_RDMA_READ,           IBV_WR_SEND,
+      IBV_WR_SEND_WITH_IMM, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD};
   struct op o = {0};
   o.opcode = kOps[rnd(sizeof kOps / sizeof *kOps)];
   uint32_t kind = rnd(10);
-  o.len = kind < 5 ? rnd(65) : kind < 8 ? rnd(3000) : rnd(20000);
+  o.len = kind < 5 ? rnd(65) : kind < 8 ? rnd(3000) : rnd(kSlot - 200);
   o.at = rnd(kBytes - o.len);
-  o.local_at = rnd(kBytes - o.len);
+  o.local_at = (uint32_t)slot * kSlot + rnd(100);
   o.room = o.len + rnd(100);
-  if (o.room > kBytes) o.room = kBytes;
   if (is_atomic(&o)) {
     o.len = 8;
     o.at &= ~7u;
@@ -107,7 +108,9 @@ static void start_op(struct end* e, struct memory* m, const struct keys* k, cons
     default: break;
   }
   if (o->flaw == kRange && is_atomic(o)) va = k->va + kBytes;
-  struct ibv_send_wr *bad, wr = {.wr_id = id, .sg_list = &s, .num_sge = o->len > 0, .opcode = o->opcode, .send_flags = IBV_SEND_SIGNALED};
+  /* Without the fence the data of a READ may land before or after a later request has taken its own from the same place. */
+  struct ibv_send_wr *bad,
+      wr = {.wr_id = id, .sg_list = &s, .num_sge = o->len > 0, .opcode = o->opcode, .send_flags = IBV_SEND_SIGNALED | IBV_SEND_FENCE};
   if (is_atomic(o)) {
     wr.wr.atomic.remote_addr = va;
     wr.wr.atomic.rkey = rkey;
@@ -143,7 +146,7 @@ static void play(struct end* e) {
     struct op ops[kBatch];
     int count = 1 + (int)rnd(kBatch), broken = 0, receives = 0;
     for (int i = 0; i < count; ++i) {
-      ops[i] = draw();
+      ops[i] = draw(i);
       if (ops[i].flaw && i > 0) ops[i].flaw = kNone, ops[i].room = ops[i].len;
       receives += takes_receive(&ops[i]);
       if (ops[i].flaw) { /* the request alone: what is flushed behind it depends on timing */

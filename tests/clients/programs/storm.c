@@ -17,7 +17,9 @@ struct news {
 
 static const int kAll = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 static unsigned rnd_state;
-static uint32_t rnd(uint32_t n) { return (uint32_t)rand_r(&rnd_state) % n; }
+static uint32_t rnd(uint32_t n) {
+  return (uint32_t)rand_r(&rnd_state) % n;
+}
 
 static void* map_at(void* where) {
   void* p = mmap(where, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | (where ? MAP_FIXED : 0), -1, 0);
