@@ -105,6 +105,7 @@ void DataPath::reset() {
     if (qp->transport != nullptr) lane.forget(*qp);
   }
   for (auto& [n, cq] : lane.objects.cqs) disarm(lane, *cq);
+  for (auto& [n, mkey] : lane.objects.mkeys) lane.publisher.withdraw_mkey(mkey->key);
   lane.eth.reset();
   lane.counters = Counters{};
 }
