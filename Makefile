@@ -2,7 +2,8 @@
 # The front door. `make run` and `make test` do all the set-up themselves on a fresh Debian 12 machine.
 BUILD ?= build
 
-.PHONY: help build deps run test test-long unit sanitizers clients support format clean
+PREFIX ?= /usr/local
+.PHONY: install package help build deps run test test-long unit sanitizers clients support format clean
 
 help:
 	@echo "make build       the command at $(BUILD)/bin/uhca, the libraries under $(BUILD)/lib/uhca"
@@ -10,6 +11,8 @@ help:
 	@echo "make test        every test (installs what is missing)"
 	@echo "make test-long   the long rigs as well"
 	@echo "make support     docs/support.md from the tables of functions and docs/support.in.md"
+	@echo "make install     into PREFIX ($(PREFIX)), below DESTDIR; the libraries go to a folder of their own"
+	@echo "make package     a Debian package in $(BUILD)"
 	@echo "make format      clang-format over the sources"
 
 deps:
@@ -30,6 +33,12 @@ test-long: build
 
 support:
 	@scripts/gen-support
+
+install: build
+	@cmake --install $(BUILD) --prefix $(PREFIX)
+
+package: build
+	@cd $(BUILD) && cpack -G DEB
 
 format:
 	@find src tests -name '*.cpp' -o -name '*.h' | xargs clang-format -i
