@@ -57,6 +57,16 @@ UHCA_PRM_LAYOUT(ptys_reg, 0x200)
   F(e, 0x3e, 0x2, 1)
 UHCA_PRM_LAYOUT(paos_reg, 0x80)
 
+#define UHCA_PRM_mcia_reg(F) \
+  F(l, 0x0, 0x1, 1) \
+  F(module, 0x8, 0x8, 1) \
+  F(status, 0x18, 0x8, 1) \
+  F(i2c_device_address, 0x20, 0x8, 1) \
+  F(page_number, 0x28, 0x8, 1) \
+  F(device_address, 0x30, 0x10, 1) \
+  F(size, 0x50, 0x10, 1)
+UHCA_PRM_LAYOUT(mcia_reg, 0x480)
+
 #define UHCA_PRM_pmtu_reg(F) \
   F(local_port, 0x8, 0x8, 1) \
   F(max_mtu, 0x20, 0x10, 1) \
@@ -441,6 +451,7 @@ UHCA_PRM_LAYOUT(eth_per_prio_grp_data_layout, 0x7c0)
   L(paos_reg) \
   L(pmtu_reg) \
   L(pmlp_reg) \
+  L(mcia_reg) \
   L(pplm_reg) \
   L(pfcc_reg) \
   L(ppcnt_reg) \

@@ -58,7 +58,8 @@ int main(int argc, char** argv) {
                          "Clients are served one after another; a disconnect resets the device. Ends with SIGINT or SIGTERM.");
   pci_app->add_option("--socket", p.socket, "Unix socket to listen at")->required()->type_name("PATH");
   pci_app->add_option("--netdev", p.netdev,
-                      "Interface whose MAC, addresses and MTU the adapter takes (default: the first that is up, else lo)");
+                      "Connect the port to the wire of this interface: a tap device, or any other through a packet socket (default: the "
+                      "host switch, as another function of the host's adapter)");
   pci_app->add_flag("--trace", p.trace, "Print the driver's commands, decoded, and what happens on the bus");
   pci_app->add_option("--layers", p.format.layers,
                       "Layers of the trace: pci,cmd,wqe,doorbell,frame,state,cqe,eqe,irq,refuse (default: cmd,pci,refuse)");

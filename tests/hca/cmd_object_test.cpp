@@ -273,9 +273,27 @@ TEST_F(CmdObject, RegistersAndThePortEvent) {
     return bench.cmd.exec(r, 16 + len);
   };
   auto none = [](void*) {};
-  EXPECT_EQ(reg(0x9014, 1, 16, none).status(), S::BAD_PARAM) << "MCIA";
+  Reply module = reg(0x9014, 1, prm::mcia_reg::kBytes, none);
+  EXPECT_EQ(prm::get<prm::mcia_reg::status>(module.out.data() + 16), 1u) << "no EEPROM";
+  EXPECT_EQ(reg(0x9014, 0, prm::mcia_reg::kBytes, none).status(), S::BAD_PARAM) << "MCIA";
   EXPECT_EQ(reg(0x507f, 1, 80, none).status(), S::BAD_PARAM) << "PCAM";
   EXPECT_EQ(reg(0x5006, 1, 16, none).status(), S::BAD_PARAM) << "port 0";
+  // Flow control: global and per priority are set apart from each other.
+  using pfcc = prm::pfcc_reg;
+  auto flow_control = [&](std::uint16_t op_mod, unsigned tx, unsigned keep, unsigned priorities) {
+    return reg(0x5007, op_mod, pfcc::kBytes, [&](void* d) {
+      prm::set<pfcc::local_port>(d, 1);
+      prm::set<pfcc::pptx>(d, tx);
+      prm::set<pfcc::pptx_mask_n>(d, keep);
+      prm::set<pfcc::prio_mask_tx>(d, priorities);
+      prm::set<pfcc::pfctx>(d, 0x0f);
+    });
+  };
+  EXPECT_TRUE(flow_control(0, 1, 0, 0).ok());
+  EXPECT_TRUE(flow_control(0, 0, 1, 0xfc).ok());
+  Reply paused = flow_control(1, 0, 0, 0);
+  EXPECT_EQ(prm::get<pfcc::pptx>(paused.out.data() + 16), 1u);
+  EXPECT_EQ(prm::get<pfcc::pfctx>(paused.out.data() + 16), 0x0cu);
   EXPECT_EQ(reg(0x5006, 1, 4, none).status(), S::BAD_INP_LEN);
   Reply down = reg(0x5006, 0, 16, [](void* d) {
     prm::set<prm::paos_reg::local_port>(d, 1);

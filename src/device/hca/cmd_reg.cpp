@@ -96,6 +96,33 @@ Status pmtu(Access& a) {
   return Status::OK;
 }
 
+// Flow control is kept as set; this wire has no pause frames, so nothing ever pauses.
+Status pfcc(Access& a) {
+  PortState& p = a.c.st.port;
+  using f = prm::pfcc_reg;
+  if (a.write) {
+    auto tx = static_cast<std::uint8_t>(a.get<f::prio_mask_tx>()), rx = static_cast<std::uint8_t>(a.get<f::prio_mask_rx>());
+    p.priority_pause_tx = static_cast<std::uint8_t>((p.priority_pause_tx & ~tx) | (a.get<f::pfctx>() & tx));
+    p.priority_pause_rx = static_cast<std::uint8_t>((p.priority_pause_rx & ~rx) | (a.get<f::pfcrx>() & rx));
+    if (!a.get<f::pptx_mask_n>()) p.pause_tx = a.get<f::pptx>();
+    if (!a.get<f::pprx_mask_n>()) p.pause_rx = a.get<f::pprx>();
+  }
+  std::memset(a.data, 0, a.len);
+  a.set<f::local_port>(1);
+  a.set<f::pptx>(p.pause_tx);
+  a.set<f::pprx>(p.pause_rx);
+  a.set<f::pfctx>(p.priority_pause_tx);
+  a.set<f::pfcrx>(p.priority_pause_rx);
+  return Status::OK;
+}
+
+Status mcia(Access& a) {
+  constexpr unsigned kNoEeprom = 1;
+  if (a.write) return a.c.refuse(Status::BAD_PARAM, "MCIA: there is no module to write to");
+  a.set<prm::mcia_reg::status>(kNoEeprom);
+  return Status::OK;
+}
+
 Status pmlp(Access& a) {
   if (a.write) return a.c.refuse(Status::BAD_PARAM, "PMLP: the module mapping is fixed");
   a.set<prm::pmlp_reg::width>(4);
@@ -202,8 +229,10 @@ constexpr Register kRegisters[] = {
     {0x5006, "PAOS", prm::paos_reg::kBytes, true, paos},
     {0x5003, "PMTU", prm::pmtu_reg::kBytes, true, pmtu},
     {0x5002, "PMLP", prm::pmlp_reg::kBytes, true, pmlp},
+    {0x5007, "PFCC", prm::pfcc_reg::kBytes, true, pfcc},
     {0x5008, "PPCNT", prm::ppcnt_reg::kBytes, true, ppcnt},
     {0x6001, "NODE_DESC", 64, false, node_desc},
+    {0x9014, "MCIA", prm::mcia_reg::kBytes, false, mcia},
 };
 
 }  // namespace

@@ -43,6 +43,8 @@ struct PortState {
   std::uint16_t admin_mtu = 0;
   std::uint32_t eth_proto_admin = 0;
   bool an_disable_admin = false;
+  bool pause_tx = false, pause_rx = false;                    // 802.3x flow control, as set
+  std::uint8_t priority_pause_tx = 0, priority_pause_rx = 0;  // per priority, as set
   std::array<std::uint8_t, 64> node_desc{};
   bool host_endianness = false;
 };

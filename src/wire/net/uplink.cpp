@@ -8,10 +8,12 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstddef>
 
 #include "base/fd.h"
 #include "base/log.h"
@@ -53,6 +55,7 @@ Result<std::unique_ptr<Uplink>> Uplink::create(NetdevInfo netdev, const Options&
 
   u->switch_ = std::make_unique<HostSwitch>(options.host_switch, u->epoll_, u->counters_);
   u->function_id_ = UHCA_TRY(u->switch_->lease());
+  if (options.ethernet) UHCA_CHECK(u->join_ethernet(options.ethernet_prefix));
 
   // Address changes. Without this socket the list is read again every second.
   int n = fd::adopt(static_cast<int>(syscall(SYS_socket, AF_NETLINK, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, NETLINK_ROUTE)));
@@ -78,6 +81,7 @@ Uplink::~Uplink() {
   udp_.reset();
   switch_.reset();
   if (loop_memory_) munmap(loop_memory_, kRingBytes);
+  fd::close(ethernet_name_);
   fd::close(netlink_.fd);
   fd::close(wake_.fd);
   fd::close(epoll_);
@@ -130,9 +134,38 @@ Send Uplink::to_slot(unsigned slot, Frame frame) {
   return s;
 }
 
+Status Uplink::join_ethernet(const std::string& prefix) {
+  sockaddr_un a{};
+  a.sun_family = AF_UNIX;
+  std::string name = prefix + std::to_string(function_id_);
+  if (name.size() + 1 > sizeof a.sun_path) return refuse(ENAMETOOLONG, "abstract name {}", name);
+  name.copy(a.sun_path + 1, name.size());
+  auto len = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  ethernet_name_ = fd::adopt(static_cast<int>(syscall(SYS_socket, AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)));
+  if (ethernet_name_ < 0 || bind(ethernet_name_, reinterpret_cast<sockaddr*>(&a), len) != 0)
+    return refuse(errno, "abstract name {} cannot be bound", name);
+  ethernet_prefix_ = prefix;
+  return success();
+}
+
+Send Uplink::flood(Frame frame) {
+  if (Nanos now = SystemClock::instance().now(); now >= ethernet_known_until_) {
+    ethernet_ = bound_slots(ethernet_prefix_);
+    std::erase_if(ethernet_, [this](unsigned slot) { return slot > kLastSlot || switch_->owns(slot); });
+    ethernet_known_until_ = now + kAddressRefresh;
+  }
+  // What one receiver has no room for is lost to it alone, as on a wire.
+  for (unsigned slot : ethernet_)
+    if (switch_->send(slot, frame) == Send::kSent) counters_.tx_switch.add();
+  Route r;
+  return peek_route(frame, r) ? loop_back(frame) : Send::kSent;
+}
+
 Send Uplink::dispatch(Frame frame) {
   if (frame.size() >= kEthernetHeader && frame.size() <= kMaxFrame) {
-    if (unsigned slot = slot_of(netdev_.mac, reinterpret_cast<const std::uint8_t*>(frame.data()))) return to_slot(slot, frame);
+    const auto* mac = reinterpret_cast<const std::uint8_t*>(frame.data());
+    if (unsigned slot = slot_of(netdev_.mac, mac)) return to_slot(slot, frame);
+    if ((mac[0] & 1) && !ethernet_prefix_.empty()) return flood(frame);
   }
   Route r;
   if (frame.size() > kMaxFrame || !peek_route(frame, r)) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The port of a function: sends each frame to where its destination lives, and receives from all of them.
 //   destination MAC of a function (function_mac.h)                   -> that function: a queue in this process, or the host switch
+//   destination MAC of a group, from such a function                 -> all of them (RoCE: this process too)
 //   destination IP of this host, QPN in a block of ours (or QP0/QP1) -> a queue in this process
 //   destination IP of this host, another block                       -> host switch (switch.h)
 //   anything else                                                     -> UDP 4791 (udp.h); RoCE v1 frames end here
@@ -9,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "base/result.h"
@@ -25,6 +27,10 @@ class Uplink final : public Port {
   struct Options {
     HostSwitch::Options host_switch;
     bool udp = true;
+    // The function has a MAC of its own (function_mac.h) and takes part in plain Ethernet: frames to a group go to all such functions
+    // of the host.
+    bool ethernet = false;
+    std::string ethernet_prefix = "uhca/v1/eth/";  // of the abstract names that say so
   };
   // Leases a first block of QPNs. ENOSPC: none free on this host. A busy UDP port is no error: see service().
   static Result<std::unique_ptr<Uplink>> create(NetdevInfo netdev, const Options& options);
@@ -56,6 +62,8 @@ class Uplink final : public Port {
   Send dispatch(Frame frame);
   Send loop_back(Frame frame);
   Send to_slot(unsigned slot, Frame frame);
+  Send flood(Frame frame);
+  Status join_ethernet(const std::string& prefix);
   unsigned poll_loopback(FrameSink& sink, unsigned budget);
   Nanos service_locked(Nanos now);
   // For another function of this host, when it came over UDP.
@@ -64,6 +72,7 @@ class Uplink final : public Port {
   NetdevInfo netdev_;
   UplinkCounters counters_;
   int epoll_ = -1;
+  int ethernet_name_ = -1;  // bound as long as the function lives
   Source wake_{Source::Kind::kWake, -1};
   Source netlink_{Source::Kind::kNetlink, -1};
   std::uint32_t function_id_ = 0;
@@ -76,6 +85,9 @@ class Uplink final : public Port {
   std::atomic<bool> addresses_stale_{true};
   std::uint32_t polls_ = 0;
   bool polling_ = false;
+  std::string ethernet_prefix_;     // empty: not an Ethernet function
+  std::vector<unsigned> ethernet_;  // slots of the others
+  Nanos ethernet_known_until_ = 0;
   void* loop_memory_ = nullptr;
   RingProducer loop_tx_;
   RingConsumer loop_rx_;
