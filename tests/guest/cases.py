@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: MIT
 """The cases: one boot in `make test`, the rest in `make test-long`."""
-from machine import Host, set_up
+import hashlib
+import os
+
+from machine import Host, require, set_up
 
 
 def smoke():
@@ -15,7 +18,45 @@ def loopback():
         h.finish(h.guest("loopback.sh", h.device(), modules="mlx5_core mlx5_ib ib_uverbs rdma_ucm", limit=900, options=["--smp", "2"]))
 
 
+def two_guests():
+    set_up()
+    with Host("two-guests") as h:
+        a, b = h.device("hca-a"), h.device("hca-b")
+        h.finish(h.guest("peer.sh", a, name="server", arguments="server 10.9.0.1 10.9.0.2", limit=600),
+                 h.guest("peer.sh", b, name="client", arguments="client 10.9.0.2 10.9.0.1", limit=600))
+
+
+def with_rxe():
+    """The HCA on a tap device, joined by a bridge with the tap device of a guest that runs Linux's software RDMA."""
+    set_up()
+    with Host("rxe") as h:
+        h.bridge("tap0", "tap1")
+        h.finish(h.guest("peer.sh", h.device("hca", "--netdev", "tap0"), name="hca-guest", arguments="server 10.9.0.1 10.9.0.2", limit=600),
+                 h.guest("peer.sh", name="rxe-guest", arguments="client 10.9.0.2 10.9.0.1", limit=600,
+                         modules="virtio_pci virtio_net rdma_rxe ib_uverbs", options=["--tap", "tap1"]))
+
+
+def tcp():
+    """The netdev's own traffic between a guest and this host through a tap device: ping, TCP both ways at default settings."""
+    set_up()
+    with Host("tcp") as h:
+        h.ip("tuntap", "add", "dev", "tap0", "mode", "tap")
+        h.ip("addr", "add", "10.9.0.254/24", "dev", "tap0")
+        h.ip("link", "set", "tap0", "up")
+        blob = h.path("blob")
+        with open(blob, "wb") as f:
+            f.write(os.urandom(8 << 20))
+        h.start("http.log", "python3", "-m", "http.server", "--bind", "10.9.0.254", "--directory", h.logs, "8080")
+        out = h.finish(h.guest("tcp.sh", h.device("hca", "--netdev", "tap0"), arguments="10.9.0.1 10.9.0.254", limit=300))[0]
+        with open(blob, "rb") as f:
+            digest = hashlib.md5(f.read()).hexdigest()
+        require("md5 " + digest in out, "the guest received other bytes: %s" % out)
+
+
 def register(runner, long):
     runner.case("guest: bind, pingpong, reload, remove and rescan", smoke)
     if long:
         runner.case("guest: Debian's RDMA tools over loopback", loopback)
+        runner.case("guest: TCP with the host through a tap device", tcp)
+        runner.case("guest: two guests on the host switch", two_guests)
+        runner.case("guest: with a guest on rdma_rxe", with_rxe)

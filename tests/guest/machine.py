@@ -48,6 +48,16 @@ class Host:
         self.running.append(p)
         return p
 
+    def ip(self, *words):
+        sh("ip", "-n", self.namespace, *words)
+
+    def bridge(self, *taps):
+        self.ip("link", "add", "br0", "type", "bridge")
+        self.ip("link", "set", "br0", "up")
+        for t in taps:
+            self.ip("tuntap", "add", "dev", t, "mode", "tap")
+            self.ip("link", "set", t, "master", "br0", "up")
+
     def device(self, name="hca", *options):
         """Serves an HCA; returns the socket's path."""
         socket = self.path(name + ".sock")

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: MIT
+# peer.sh ROLE OWN-ADDRESS PEER-ADDRESS: RC, UC, UD pingpong and perftest with the peer, which runs the same script in the other role.
+. /root/lib.sh
+role=$1 own=$2 peer=$3
+if [ -e /sys/class/net/eth0/device/infiniband ]; then
+    net_up "$own/24"
+    device=mlx5_0
+else
+    ip addr add "$own/24" dev eth0
+    ip link set eth0 up
+    rdma link add rxe0 type rxe netdev eth0 || fail "rxe"
+    device=rxe0
+fi
+index() { for i in $(seq 0 15); do
+    [ "$(cat /sys/class/infiniband/$device/ports/1/gid_attrs/types/$i 2>/dev/null)" = "RoCE v2" ] || continue
+    case $(cat /sys/class/infiniband/$device/ports/1/gids/$i) in 0000:0000:0000:0000:0000:ffff:*) echo $i && return ;; esac
+done; }
+wait_for 20 sh -c "grep -q ffff:0a /sys/class/infiniband/$device/ports/1/gids/*"
+wait_for 60 ping -c 1 -W 1 "$peer"
+g=$(index)
+
+# exchange NAME PORT COMMAND...: the client tries until the server listens.
+exchange() {
+    local name=$1 port=$2 tries=0
+    shift 2
+    if [ "$role" = server ]; then
+        timeout 200 "$@" -p "$port" >/tmp/out 2>&1 || { cat /tmp/out; fail "$name: server"; }
+    else
+        until timeout 100 "$@" -p "$port" "$peer" >/tmp/out 2>&1; do
+            grep -qi "couldn't connect\|connection refused" /tmp/out && [ $((tries += 1)) -lt 300 ] || { cat /tmp/out; fail "$name: client"; }
+            sleep 0.2
+        done
+    fi
+    ! grep -q 'invalid data' /tmp/out || fail "$name: data validation"
+    echo "ok $name"
+}
+
+exchange "ibv_rc_pingpong" 18001 ibv_rc_pingpong -e -c -d $device -g "$g" -n 50 -s 20000
+exchange "ibv_ud_pingpong" 18002 ibv_ud_pingpong -e -c -d $device -g "$g" -n 50 -s 1000
+exchange "ib_write_bw" 18003 ib_write_bw -F -x "$g" -n 100 -d $device
+exchange "ib_read_bw" 18004 ib_read_bw -F -e -x "$g" -n 100 -d $device
+exchange "ib_send_bw" 18005 ib_send_bw -F -e -x "$g" -n 100 -d $device
+exchange "ib_atomic_bw" 18006 ib_atomic_bw -F -x "$g" -n 20 -d $device
+dmesg_clean
