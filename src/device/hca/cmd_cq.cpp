@@ -108,6 +108,8 @@ Status create_cq(Command& c) {
   if (bad_dbr(cq->dbr)) return c.refuse(Status::BAD_PARAM, "doorbell record at {:#x}", cq->dbr);
   Status s = buffer_of(c, cqc, c.tail(prm::create_cq_in::kBytes), cq->cqe_size, cq->buf, cq->log_size);
   if (s != Status::OK) return s;
+  // What stands in the record now is no arm (Linux starts it with a sequence number of its own, MLX5_CQ_INIT_CMD_SN).
+  if (std::uint32_t word; c.hca.bus().dma_load32(cq->dbr + prm::kCqArmDb * 4, &word)) cq->arm_word = byteswap(word);
   auto n = c.st.cqns.take();
   if (!n) return c.exhausted("CQ");
   cq->cqn = *n;
