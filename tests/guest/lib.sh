@@ -45,7 +45,7 @@ gid_index() {
 # dmesg_clean: no warning or error of the drivers (but for the capability that the device has not), no kernel splat.
 dmesg_clean() {
     local bad
-    bad=$(dmesg -r | grep -E '^<[0-4]>' | grep -iE 'mlx5|infiniband|rdma|WARNING|BUG:|Call Trace' | grep -v 'Failed to get valid vendor specific ID')
+    bad=$(dmesg -r | grep -E '^<[0-4]>' | grep -E 'mlx5|infiniband|rdma|rxe|WARNING|BUG:|Call Trace' | grep -v 'Failed to get valid vendor specific ID')
     [ -z "$bad" ] || fail "the kernel complains: $bad"
 }
 

@@ -97,6 +97,33 @@ TEST_F(DpEvent, LostArmDoorbellIsFoundInTheRecord) {
   EXPECT_EQ(comp_events(), (Numbers{b.rcq.cqn}));
 }
 
+TEST_F(DpEvent, WhatTheRecordOfANewCqHoldsIsNoArm) {
+  End e, peer = make_end();
+  e.rcq = bench.create_cq(6);
+  auto request = bench.cq_request(6, e.scq);
+  store_be<std::uint32_t>(bench.bus.host(e.scq.dbr) + 4, 2u << 28);  // as Linux starts it
+  Reply created = bench.cmd.exec(request);
+  ASSERT_TRUE(created.ok());
+  e.scq.cqn = created.get<prm::create_cq_out::cqn>();
+  QpSpec s = base;
+  s.log_sq = s.log_rq = 4;
+  s.log_stride = 6;
+  s.send_cqn = e.scq.cqn;
+  s.recv_cqn = e.rcq.cqn;
+  e.qp = bench.create_qp(s);
+  path_a.remote_qpn = peer.qp.qpn;
+  path_b.remote_qpn = e.qp.qpn;
+  bench.connect(e.qp, path_a);
+  bench.connect(peer.qp, path_b);
+  post_recv(peer, {sge(dst, 64)});
+  post(e, {.sges = {sge(src, 8)}});
+  run();
+  EXPECT_TRUE(comp_events().empty());
+  EXPECT_EQ(bench.hca.armed_cqs(), 0u);
+  arm(e.scq, 0, 0);
+  EXPECT_EQ(comp_events(), (Numbers{e.scq.cqn}));
+}
+
 TEST_F(DpEvent, EqFiresOnceUntilArmedAgain) {
   arm(b.rcq, 0, 0);
   send();
