@@ -310,7 +310,7 @@ class EthTest : public ::testing::Test {
   }
   // selector: l3_prot_type << 31 | l4_prot_type << 30 | fields; direct when rqt is 0.
   std::uint32_t create_tir(std::uint32_t rqt, std::uint32_t rqn, unsigned fn = 0, std::uint32_t selector = 0, const Bytes& key = {},
-                           bool symmetric = false, unsigned lb_block = 0) {
+                           bool symmetric = false, unsigned self_loopback = 0) {
     Request<prm::create_tir_in> r(Op::CREATE_TIR);
     void* c = r.at<prm::create_tir_in::ctx>();
     prm::set<prm::tirc::disp_type>(c, rqt != 0);
@@ -319,7 +319,7 @@ class EthTest : public ::testing::Test {
     prm::set<prm::tirc::transport_domain>(c, td);
     prm::set<prm::tirc::rx_hash_fn>(c, fn);
     prm::set<prm::tirc::rx_hash_symmetric>(c, symmetric);
-    prm::set<prm::tirc::self_lb_block>(c, lb_block);
+    prm::set<prm::tirc::self_lb_block>(c, self_loopback);
     prm::set<prm::tirc::rx_hash_field_selector_outer>(c, selector);
     if (!key.empty()) std::memcpy(prm::at<prm::tirc::rx_hash_toeplitz_key>(c), key.data(), 40);
     Reply out = bench.cmd.exec(r);

@@ -17,9 +17,11 @@ namespace {
 
 constexpr std::size_t kFcs = 4;
 constexpr std::size_t kAddresses = 12;
-// tirc.disp_type, tirc.self_lb_block (Linux mlx5_ifc.h: MLX5_TIRC_DISP_TYPE_*, MLX5_TIRC_SELF_LB_BLOCK_*).
+// tirc.disp_type (Linux mlx5_ifc.h: MLX5_TIRC_DISP_TYPE_*).
 constexpr unsigned kIndirect = 1;
-enum SelfLbBlock : unsigned { kBlockUnicast = 1, kBlockMulticast = 2 };
+// tirc.self_lb_block. Its name and MLX5_TIRC_SELF_LB_BLOCK_* notwithstanding, drivers set a bit to allow what comes from the TIR's own
+// transport domain (mlx5_ib: MLX5_QP_FLAG_TIR_ALLOW_SELF_LB_*; mlx5e's loopback self-test), and leave it 0 to block.
+enum SelfLoopback : unsigned { kAllowUnicast = 1, kAllowMulticast = 2 };
 // cqe64.hds_ip_ext and .l4_hdr_type_etc (Linux device.h: CQE_L*_OK, CQE_L3_HDR_TYPE_*, CQE_L4_HDR_TYPE_*).
 enum HeaderOk : unsigned { kL2Ok = 1 << 0, kL3Ok = 1 << 1, kL4Ok = 1 << 2 };
 enum HeaderType : unsigned {
@@ -146,8 +148,8 @@ void receive_into(Lane& lane, RawQueue& rq, const Received& r, const RssHash& ha
 
 bool blocked(const void* tirc, wire::Frame f, std::uint32_t sender) {
   if (prm::get<prm::tirc::transport_domain>(tirc) != sender) return false;
-  unsigned block = prm::get<prm::tirc::self_lb_block>(tirc);
-  return (block & (is_group_address(f) ? kBlockMulticast : kBlockUnicast)) != 0;
+  unsigned allowed = prm::get<prm::tirc::self_lb_block>(tirc);
+  return (allowed & (is_group_address(f) ? kAllowMulticast : kAllowUnicast)) == 0;
 }
 
 void deliver(Lane& lane, const Received& r, const Steering::Delivery& to, std::optional<std::uint32_t> sender) {

@@ -80,6 +80,10 @@ void Lane::receive(wire::Frame frame) {
   counters.rdma_rx.add(frame);
   wire::Packet p;
   wire::ParseError e = wire::parse(frame, p);
+  if (e == wire::ParseError::kNotRoce) {
+    ++counters.rx_discards;  // plain Ethernet, and no driver of that half
+    return;
+  }
   if (e != wire::ParseError::kNone) {
     ++(e == wire::ParseError::kBadIcrc ? counters.rx_bad_icrc : counters.rx_malformed);
     static_cast<void>(refuse(EBADMSG, "frame of {} bytes dropped: {}", frame.size(), wire::parse_error_name(e)));
