@@ -3,7 +3,7 @@
 BUILD ?= build
 
 PREFIX ?= /usr/local
-.PHONY: install package help build deps run test test-long unit sanitizers clients support format clean
+.PHONY: bench install package help build deps run test test-long unit sanitizers clients support format clean
 
 help:
 	@echo "make build       the command at $(BUILD)/bin/uhca, the libraries under $(BUILD)/lib/uhca"
@@ -11,6 +11,7 @@ help:
 	@echo "make test        every test (installs what is missing)"
 	@echo "make test-long   the long rigs as well"
 	@echo "make support     docs/support.md from the tables of functions and docs/support.in.md"
+	@echo "make bench       ratios against the machine's limits; ROW=REGEX for some of them"
 	@echo "make install     into PREFIX ($(PREFIX)), below DESTDIR; the libraries go to a folder of their own"
 	@echo "make package     a Debian package in $(BUILD)"
 	@echo "make format      clang-format over the sources"
@@ -33,6 +34,9 @@ test-long: build
 
 support:
 	@scripts/gen-support
+
+bench: build
+	@python3 bench/run.py $(BUILD) $(ROW)
 
 install: build
 	@cmake --install $(BUILD) --prefix $(PREFIX)

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What the machine gives between two processes without a NIC: baseline ROW BYTES prints nanoseconds an operation.
+ */
+#include <sched.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { kRegion = 1 << 22 };
+
+static uint64_t now_ns(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+static void pin(int cpu) {
+  cpu_set_t s;
+  CPU_ZERO(&s);
+  CPU_SET(cpu, &s);
+  sched_setaffinity(0, sizeof s, &s);
+}
+static void must(int ok, const char* what) {
+  if (ok) return;
+  perror(what);
+  _exit(1);
+}
+
+static uint8_t* region; /* private; at the same address in both processes */
+static uint32_t bytes;
+
+static void vm(int write, pid_t other, const uint8_t* from, uint8_t* to) {
+  struct iovec near = {write ? (void*)from : to, bytes}, far = {write ? to : (void*)from, bytes};
+  ssize_t n = write ? process_vm_writev(other, &near, 1, &far, 1, 0) : process_vm_readv(other, &near, 1, &far, 1, 0);
+  must(n == (ssize_t)bytes, "process_vm");
+}
+
+static void bounce(pid_t other, int first, int n) {
+  volatile uint8_t* seen = region + kRegion / 2 + bytes - 1;
+  for (int i = 0; i < n; ++i) {
+    uint8_t v = (uint8_t)(i % 255 + 1);
+    region[bytes - 1] = v;
+    if (first) vm(1, other, region, region + kRegion / 2);
+    while (*seen != v) {
+    }
+    if (!first) vm(1, other, region, region + kRegion / 2);
+  }
+}
+
+int main(int argc, char** argv) {
+  if (argc != 3) return 2;
+  const char* row = argv[1];
+  bytes = (uint32_t)atoi(argv[2]);
+  int n = bytes <= 4096 ? 20000 : (int)(2000000000u / bytes / 8) + 50;
+  region = mmap(NULL, kRegion, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  must(region != MAP_FAILED, "mmap");
+  if (!strcmp(row, "populate_mlock")) {
+    uint64_t spent = 0;
+    for (int i = 0; i < n / 10 + 1; ++i) {
+      uint64_t start = now_ns();
+      void* p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+      must(p != MAP_FAILED && mlock(p, bytes) == 0, "mlock");
+      spent += now_ns() - start;
+      munmap(p, bytes);
+    }
+    printf("ns %.2f\n", (double)spent / (n / 10 + 1));
+    return 0;
+  }
+  pid_t parent = getpid(), child = fork();
+  must(child >= 0, "fork");
+  memset(region, 0, kRegion);
+  int lat = !strcmp(row, "vm_lat");
+  if (child == 0) {
+    pin(1);
+    usleep(10000);
+    if (lat) {
+      bounce(parent, 0, n / 10);
+      bounce(parent, 0, n);
+    } else {
+      for (;;) pause();
+    }
+    _exit(0);
+  }
+  pin(0);
+  usleep(30000);
+  double ns;
+  if (lat) {
+    bounce(child, 1, n / 10);
+    uint64_t start = now_ns();
+    bounce(child, 1, n);
+    ns = (double)(now_ns() - start) / n / 2;
+  } else {
+    int write = !strcmp(row, "vm_write");
+    for (int i = 0; i < n / 10; ++i) vm(write, child, region, region + kRegion / 2);
+    uint64_t start = now_ns();
+    for (int i = 0; i < n; ++i) vm(write, child, region, region + kRegion / 2);
+    ns = (double)(now_ns() - start) / n;
+    kill(child, 9);
+  }
+  waitpid(child, NULL, 0);
+  printf("ns %.2f\n", ns);
+  return 0;
+}

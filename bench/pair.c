@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * One row of the benchmark between two ends: pair ROW BYTES (server PORT GID | client HOST PORT GID). The client prints nanoseconds an operation.
+ */
+#include "ends.h"
+
+enum { kRegion = 1 << 22, kDepth = 16 };
+static const int kAll = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+static const char* row;
+static uint32_t bytes;
+
+struct pair {
+  struct end* e;
+  volatile uint8_t* buf;
+  struct ibv_mr* mr;
+};
+
+static uint64_t now_ns(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static void put(struct pair* p, enum ibv_wr_opcode opcode, uint32_t to, int signaled) {
+  struct end* e = p->e;
+  struct ibv_sge s = sge_of((const void*)p->buf, bytes, p->mr);
+  struct ibv_send_wr *bad, wr = {.sg_list = &s, .num_sge = 1, .opcode = opcode, .send_flags = signaled ? IBV_SEND_SIGNALED : 0};
+  wr.wr.rdma.remote_addr = e->peer.va + to;
+  wr.wr.rdma.rkey = e->peer.rkey;
+  int r = ibv_post_send(e->qp, &wr, &bad);
+  if (r) FAIL("ibv_post_send: %d", r);
+}
+
+static void done(struct ibv_cq* cq) {
+  struct ibv_wc wc;
+  int n;
+  while ((n = ibv_poll_cq(cq, 1, &wc)) == 0) {
+  }
+  if (n < 0 || wc.status) FAIL("status %d vendor_err 0x%x", wc.status, wc.vendor_err);
+}
+
+/* Both ends bounce a message; half of a round trip. */
+static double send_lat(struct pair* p, int n) {
+  struct end* e = p->e;
+  post_receive(e, 0, sge_of((const void*)(p->buf + kRegion / 2), bytes, p->mr));
+  meet(e);
+  uint64_t start = now_ns();
+  for (int i = 0; i < n; ++i) {
+    if (e->a) put(p, IBV_WR_SEND, 0, 1);
+    done(e->rcq);
+    post_receive(e, 0, sge_of((const void*)(p->buf + kRegion / 2), bytes, p->mr));
+    if (!e->a) put(p, IBV_WR_SEND, 0, 1);
+    done(e->scq);
+  }
+  return (double)(now_ns() - start) / n / 2;
+}
+
+static double write_lat(struct pair* p, int n) {
+  struct end* e = p->e;
+  volatile uint8_t* seen = p->buf + kRegion / 2 + bytes - 1;
+  *seen = 0;
+  meet(e);
+  uint64_t start = now_ns();
+  for (int i = 0; i < n; ++i) {
+    uint8_t v = (uint8_t)(i % 255 + 1);
+    p->buf[bytes - 1] = v;
+    if (e->a) put(p, IBV_WR_RDMA_WRITE, kRegion / 2, 1);
+    while (*seen != v) {
+    }
+    if (!e->a) put(p, IBV_WR_RDMA_WRITE, kRegion / 2, 1);
+    done(e->scq);
+  }
+  return (double)(now_ns() - start) / n / 2;
+}
+
+/* The initiator alone. */
+static double one_sided(struct pair* p, int n, enum ibv_wr_opcode opcode, int depth) {
+  meet(p->e);
+  if (!p->e->a) return 0;
+  uint64_t start = now_ns();
+  for (int i = 0; i < n + depth; ++i) {
+    if (i >= depth) done(p->e->scq);
+    if (i < n) put(p, opcode, 0, 1);
+  }
+  return (double)(now_ns() - start) / n;
+}
+
+static double send_bw(struct pair* p, int n) {
+  struct end* e = p->e;
+  struct ibv_sge s = sge_of((const void*)(p->buf + kRegion / 2), bytes, p->mr);
+  if (!e->a)
+    for (int i = 0; i < kQueue; ++i) post_receive(e, 0, s);
+  meet(e);
+  uint64_t start = now_ns();
+  for (int i = 0; i < n + kDepth / 2; ++i) {
+    if (e->a) {
+      if (i >= kDepth / 2) done(e->scq);
+      if (i < n) put(p, IBV_WR_SEND, 0, 1);
+    } else if (i < n) {
+      done(e->rcq);
+      post_receive(e, 0, s);
+    }
+  }
+  return (double)(now_ns() - start) / n;
+}
+
+static double poll_empty(struct pair* p, int n) {
+  struct ibv_wc wc;
+  meet(p->e);
+  if (!p->e->a) return 0;
+  uint64_t start = now_ns();
+  for (int i = 0; i < n; ++i)
+    if (ibv_poll_cq(p->e->scq, 1, &wc) != 0) FAIL("not empty");
+  return (double)(now_ns() - start) / n;
+}
+
+static double reg_mr(struct pair* p, int n) {
+  meet(p->e);
+  if (!p->e->a) return 0;
+  uint64_t spent = 0;
+  for (int i = 0; i < n; ++i) {
+    uint64_t start = now_ns();
+    struct ibv_mr* mr = ibv_reg_mr(p->e->pd, (void*)p->buf, bytes, kAll);
+    spent += now_ns() - start;
+    NEED(mr && ibv_dereg_mr(mr) == 0);
+  }
+  return (double)spent / n;
+}
+
+static double run(struct pair* p, int n) {
+  if (!strcmp(row, "send_lat")) return send_lat(p, n);
+  if (!strcmp(row, "write_lat")) return write_lat(p, n);
+  if (!strcmp(row, "read_lat")) return one_sided(p, n, IBV_WR_RDMA_READ, 1);
+  if (!strcmp(row, "write_bw")) return one_sided(p, n, IBV_WR_RDMA_WRITE, kDepth / 2);
+  if (!strcmp(row, "read_bw")) return one_sided(p, n, IBV_WR_RDMA_READ, kDepth / 2);
+  if (!strcmp(row, "send_bw")) return send_bw(p, n);
+  if (!strcmp(row, "poll_empty")) return poll_empty(p, n * 10);
+  if (!strcmp(row, "reg_mr")) return reg_mr(p, n / 10 + 1);
+  FAIL("no row '%s'", row);
+}
+
+static void play(struct end* e) {
+  open_end(e);
+  struct pair p = {e, aligned_alloc(1 << 21, kRegion), NULL};
+  NEED(p.buf);
+  memset((void*)p.buf, 1, kRegion);
+  NEED(p.mr = ibv_reg_mr(e->pd, (void*)p.buf, kRegion, kAll));
+  e->me.va = (uintptr_t)p.buf;
+  e->me.rkey = p.mr->rkey;
+  join(e, &kTuning);
+  int n = bytes <= 4096 ? 20000 : (int)(2000000000u / bytes / 8) + 50;
+  run(&p, n / 10 + 20); /* warm; the direct way opens with the first frames */
+  meet(e);
+  usleep(20000);
+  double ns = run(&p, n);
+  meet(e);
+  if (e->a) printf("ns %.2f\n", ns);
+  part(e);
+  NEED(ibv_dereg_mr(p.mr) == 0);
+  close_end(e);
+}
+
+int main(int argc, char** argv) {
+  if (argc < 5) {
+    fprintf(stderr, "usage: %s ROW BYTES (server PORT GID | client HOST PORT GID)\n", argv[0]);
+    return 2;
+  }
+  row = argv[1];
+  bytes = (uint32_t)atoi(argv[2]);
+  return run_ends(argc - 2, argv + 2, play);
+}
