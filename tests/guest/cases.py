@@ -53,10 +53,19 @@ def tcp():
         require("md5 " + digest in out, "the guest received other bytes: %s" % out)
 
 
+def ethernet():
+    """The netdev's own traffic between two guests on the host switch; one has two CPUs, so that RSS spreads over two channels."""
+    set_up()
+    with Host("ethernet") as h:
+        h.finish(h.guest("ethernet.sh", h.device("hca-a"), name="guest-a", arguments="10.9.0.2 10.9.0.1/24 fd09::1/64", options=["--smp", "2"]),
+                 h.guest("ethernet.sh", h.device("hca-b"), name="guest-b", arguments="10.9.0.1 10.9.0.2/24 fd09::2/64"))
+
+
 def register(runner, long):
     runner.case("guest: bind, pingpong, reload, remove and rescan", smoke)
     if long:
         runner.case("guest: Debian's RDMA tools over loopback", loopback)
         runner.case("guest: TCP with the host through a tap device", tcp)
+        runner.case("guest: Ethernet between two guests on the host switch", ethernet)
         runner.case("guest: two guests on the host switch", two_guests)
         runner.case("guest: with a guest on rdma_rxe", with_rxe)

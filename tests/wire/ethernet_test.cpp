@@ -94,7 +94,6 @@ TEST_F(OnTheSwitch, FramesGoByMacAndGroupsToAllOthers) {
   EXPECT_EQ(program->poll(at_program, 64, true), 0u) << "a function that shares the netdev's MAC takes no part";
   // Nobody there, nothing known.
   EXPECT_EQ(a->send(ethernet(function_mac(a->netdev().mac, 63), mac(*a), 4)), Send::kUnreachable);
-  EXPECT_EQ(a->send(ethernet(Mac{2, 0, 0, 9, 9, 9}, mac(*a), 4)), Send::kUnreachable);
   EXPECT_EQ(program->send(ethernet(kBroadcast, program->netdev().mac, 5)), Send::kUnreachable);
   // A RoCE frame to the MAC of another function, whatever its addresses say.
   auto roce = send_frame(gid4(10, 9, 0, 1), gid4(10, 9, 0, 2), 0x777000, 1, 64);
@@ -103,6 +102,24 @@ TEST_F(OnTheSwitch, FramesGoByMacAndGroupsToAllOthers) {
   EXPECT_EQ(a->send(roce), Send::kSent);
   poll_until(*c, at_c, 2);
   EXPECT_EQ(at_c.frames[1], roce);
+}
+
+// An interface whose address its owner has changed.
+TEST_F(OnTheSwitch, UnknownAddressesAreFlooded) {
+  auto a = up(), b = up(), c = up();
+  const Mac changed = {2, 0, 0, 9, 9, 9};
+  Collector at_a, at_b, at_c;
+  EXPECT_EQ(a->send(ethernet(changed, mac(*a), 1)), Send::kSent);
+  poll_until(*b, at_b, 1);
+  poll_until(*c, at_c, 1);
+  EXPECT_EQ(a->poll(at_a, 64, true), 0u);
+  auto roce = send_frame(gid4(10, 9, 0, 1), gid4(10, 9, 0, 1), 0x777000, 1, 64);
+  std::memcpy(roce.data(), changed.data(), 6);
+  std::memcpy(roce.data() + 6, changed.data(), 6);
+  EXPECT_EQ(a->send(roce), Send::kSent);
+  poll_until(*a, at_a, 1);
+  EXPECT_EQ(at_a.frames[0], roce);
+  EXPECT_EQ(b->poll(at_b, 64, true), 0u) << "to itself, it never leaves";
 }
 
 // In a child with a network namespace of its own: interfaces there concern nobody else. Exit status 0: fine.

@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
+#include <cstring>
 
 #include "base/fd.h"
 #include "base/log.h"
@@ -158,14 +159,19 @@ Send Uplink::flood(Frame frame) {
   for (unsigned slot : ethernet_)
     if (switch_->send(slot, frame) == Send::kSent) counters_.tx_switch.add();
   Route r;
-  return peek_route(frame, r) ? loop_back(frame) : Send::kSent;
+  bool group = (std::to_integer<unsigned>(frame[0]) & 1) != 0;
+  return group && peek_route(frame, r) ? loop_back(frame) : Send::kSent;
 }
 
 Send Uplink::dispatch(Frame frame) {
   if (frame.size() >= kEthernetHeader && frame.size() <= kMaxFrame) {
     const auto* mac = reinterpret_cast<const std::uint8_t*>(frame.data());
     if (unsigned slot = slot_of(netdev_.mac, mac)) return to_slot(slot, frame);
-    if ((mac[0] & 1) && !ethernet_prefix_.empty()) return flood(frame);
+    if (!ethernet_prefix_.empty()) {
+      // An interface may have been given another address than its function's: then only its sender says that it is its own.
+      if (std::memcmp(mac, mac + sizeof(Mac), sizeof(Mac)) == 0) return loop_back(frame);
+      if (std::memcmp(mac, netdev_.mac.data(), sizeof(Mac)) != 0) return flood(frame);
+    }
   }
   Route r;
   if (frame.size() > kMaxFrame || !peek_route(frame, r)) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The port of a function: sends each frame to where its destination lives, and receives from all of them.
 //   destination MAC of a function (function_mac.h)                   -> that function: a queue in this process, or the host switch
-//   destination MAC of a group, from such a function                 -> all of them (RoCE: this process too)
+//   a group's or an unknown MAC, from such a function                -> all of them (groups and RoCE: this process too)
 //   destination IP of this host, QPN in a block of ours (or QP0/QP1) -> a queue in this process
 //   destination IP of this host, another block                       -> host switch (switch.h)
 //   anything else                                                     -> UDP 4791 (udp.h); RoCE v1 frames end here
