@@ -137,7 +137,8 @@ Status PortSpace::bind(PortBinding& b, std::uint16_t ps, Sockaddr& src, const So
 }
 
 Status PortSpace::bind_any(PortBinding& b, Sockaddr& src) {
-  auto [low, high] = local_port_range();
+  auto range = local_port_range();
+  unsigned low = range.first, high = range.second;  // a lambda cannot capture a structured binding in clang 14
   auto take = [&](std::uint16_t first, Block& block) {
     // Not the port that was used last: late packets of its old owner would find the new one.
     unsigned start = random_number() % kBlock;
