@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "tool/launch.h"
 #include "tool/trace_printer.h"
@@ -23,6 +24,13 @@ struct TraceOptions {
   std::string output;  // file; empty: standard error
 };
 int trace(const TraceOptions& options);
+
+// Decodes the CQEs in a driver's dump: `words` are the dump itself, or one file's name; "-" or nothing: standard input. 1 when there is
+// none.
+int explain_cqe(const std::vector<std::string>& words);
+
+// Prints a structure of the hardware field by field; an empty name: the names of all.
+int layout(const std::string& name);
 
 struct PciOptions {
   std::string socket;

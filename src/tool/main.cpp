@@ -47,6 +47,14 @@ int main(int argc, char** argv) {
   trc->add_option("--pcap", tr.launch.pcap, "Also capture every frame into FILE, for Wireshark")->type_name("FILE");
   trc->add_option("-o,--output", tr.output, "Write the trace to FILE (default: standard error)")->type_name("FILE");
 
+  std::vector<std::string> dump;
+  CLI::App* cqe = app.add_subcommand("explain-cqe", "Say what the CQEs in a driver's dump mean");
+  cqe->add_option("DUMP", dump, "The dump, or a file with it (default: standard input)");
+
+  std::string structure;
+  CLI::App* lay = app.add_subcommand("layout", "Print a structure of the hardware field by field: WQE segments, CQEs, contexts, commands");
+  lay->add_option("STRUCTURE", structure, "For instance cqe64, qpc or create_qp_in (default: list the names)");
+
   PciOptions p;
   p.format.layers = "cmd,pci,refuse";
   p.format.at_once = true;
@@ -71,6 +79,8 @@ int main(int argc, char** argv) {
   if (run->parsed()) return run_program(launch);
   if (devs->parsed()) return devices(netdev);
   if (doc->parsed()) return doctor(program);
+  if (cqe->parsed()) return explain_cqe(dump);
+  if (lay->parsed()) return layout(structure);
   if (pci_app->parsed()) return pci(p);
   return trace(tr);
 }

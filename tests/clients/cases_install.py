@@ -51,8 +51,8 @@ def manual():
     """Every option of every command is in the page."""
     page = open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "docs", "man", "uhca.1")).read().replace("\\-", "-")
     options = 0
-    for command in re.findall(r"^  ([a-z]+) +[A-Z]", sh(UHCA, "--help"), re.M):
-        require(re.search(r"^\.B %s$" % command, page, re.M), "command %s is not in the page" % command)
+    for command in re.findall(r"^  ([a-z][a-z-]+) +[A-Z]", sh(UHCA, "--help"), re.M):
+        require(re.search(r"^\.B %s$" % re.escape(command), page, re.M), "command %s is not in the page" % command)
         for option in re.findall(r"^ +(?:-\w,)?(--[a-z-]+)", sh(UHCA, command, "--help"), re.M):
             options += 1
             require(option == "--help" or option in page, "%s %s is not in the page" % (command, option))
