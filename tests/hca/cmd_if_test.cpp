@@ -222,9 +222,9 @@ TEST(CmdCaps, LimitsAndTypes) {
   Request<prm::set_hca_cap_in> set(Op::SET_HCA_CAP);
   void* c = set.at<prm::set_hca_cap_in::capability>();
   std::memcpy(c, max.at<prm::query_hca_cap_out::capability>(), 4096);
-  prm::set<prm::cmd_hca_cap::dct>(c, 1);
+  prm::set<prm::cmd_hca_cap::tag_matching>(c, 1);
   EXPECT_EQ(bench.cmd.exec(set).status(), S::BAD_PARAM);
-  prm::set<prm::cmd_hca_cap::dct>(c, 0);
+  prm::set<prm::cmd_hca_cap::tag_matching>(c, 0);
   prm::set<prm::cmd_hca_cap::log_max_cq>(c, 10);
   EXPECT_TRUE(bench.cmd.exec(set).ok());
   auto now = [&](std::uint16_t mod) {

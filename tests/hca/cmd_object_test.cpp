@@ -230,9 +230,9 @@ TEST_F(CmdObject, SharedReceiveQueues) {
   EXPECT_EQ(bench.cmd.exec(Request<prm::create_srq_in>(Op::CREATE_SRQ)).status(), S::BAD_OP) << "with ISSI 1";
 }
 
-TEST_F(CmdObject, DctsOnlyWhereDcIsOffered) {
-  EXPECT_EQ(bench.cmd.exec(Request<prm::create_dct_in>(Op::CREATE_DCT)).status(), S::BAD_OP);
-  EXPECT_EQ(bench.simple(Op::DRAIN_DCT, 1).status(), S::BAD_OP);
+TEST_F(CmdObject, DctsNeedTheirObjects) {
+  EXPECT_EQ(bench.cmd.exec(Request<prm::create_dct_in>(Op::CREATE_DCT)).status(), S::BAD_RES);
+  EXPECT_EQ(bench.simple(Op::DRAIN_DCT, 1).status(), S::BAD_RES);
 }
 
 TEST_F(CmdObject, VportAndRoceAddresses) {

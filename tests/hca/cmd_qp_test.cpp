@@ -176,7 +176,8 @@ TEST_F(CmdQp, CreationRefusals) {
   EXPECT_EQ(with([](R&, void* c) { prm::set<prm::qpc::uar_page>(c, 1); }), S::BAD_RES);
   EXPECT_EQ(with([](R&, void* c) { prm::set<prm::qpc::cqn_snd>(c, 1); }), S::BAD_RES);
   EXPECT_EQ(with([](R&, void* c) { prm::set<prm::qpc::cqn_rcv>(c, 1); }), S::BAD_RES);
-  EXPECT_EQ(with([](R&, void* c) { prm::set<prm::qpc::st>(c, 0x5); }), S::BAD_PARAM) << "DCI";
+  EXPECT_EQ(with([](R&, void* c) { prm::set<prm::qpc::st>(c, 0x7); }), S::BAD_PARAM) << "QP0";
+  EXPECT_EQ(with([](R&, void* c) { prm::set<prm::qpc::st>(c, 0xff); }), S::BAD_PARAM) << "the engine's own";
   EXPECT_EQ(with([](R&, void* c) { prm::set<prm::qpc::st>(c, 0x3f); }), S::BAD_PARAM);
   EXPECT_EQ(with([](R&, void* c) { prm::set<prm::qpc::st>(c, 0x3); }), S::BAD_RES) << "XRC without a domain";
   EXPECT_EQ(with([](R&, void* c) { prm::set<prm::qpc::rq_type>(c, 1); }), S::BAD_RES) << "no such SRQ";

@@ -29,9 +29,10 @@ struct Sge {
   std::uint32_t lkey = 0;
 };
 
-// Where a datagram goes.
+// Where a datagram or the request of a DC initiator goes.
 struct Av {
   std::uint32_t qpn = 0, qkey = 0, flow_label = 0;
+  std::uint64_t dc_key = 0;
   wire::Gid dgid{};
   wire::Mac dmac{};
   unsigned sgid_index = 0, hop_limit = 64, tclass = 0, sl = 0;
@@ -146,7 +147,7 @@ class DpTest : public ::testing::Test {
     std::size_t at = 16;
     bool rdma = w.op == WqeOpcode::RDMA_WRITE || w.op == WqeOpcode::RDMA_WRITE_IMM || w.op == WqeOpcode::RDMA_READ;
     bool atomic = w.op == WqeOpcode::ATOMIC_CS || w.op == WqeOpcode::ATOMIC_FA;
-    if (hca::is_datagram(e.qp.spec.type)) {
+    if (hca::is_datagram(e.qp.spec.type) || e.qp.spec.type == hca::QpType::kDci) {
       put_av(raw + at, w.av);
       at += prm::wqe_av::kBytes;
     }
@@ -187,6 +188,7 @@ class DpTest : public ::testing::Test {
   }
   static void put_av(std::uint8_t* p, const Av& a) {
     prm::set<prm::wqe_av::qkey>(p, a.qkey);
+    if (a.dc_key != 0) prm::set<prm::wqe_av::qkey_or_dc_key>(p, a.dc_key);
     prm::set<prm::wqe_av::ext>(p, 1);
     prm::set<prm::wqe_av::dqp_dct>(p, a.qpn);
     prm::set<prm::wqe_av::stat_rate_sl>(p, a.sl << 1);

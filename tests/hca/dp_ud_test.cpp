@@ -103,6 +103,10 @@ TEST_F(DpUd, WrongQkeyIsDroppedAndCounted) {  // E10
   EXPECT_EQ(syndromes(sends(a)), (Syndromes{0}));
   EXPECT_TRUE(recvs(b).empty());
   EXPECT_EQ(bench.hca.data_path().counters().rx_bad_qkey, 1u);
+  Reply vport = bench.cmd.exec(Request<prm::query_nic_vport_context_in>(prm::Opcode::QUERY_NIC_VPORT_CONTEXT),
+                               prm::query_nic_vport_context_out::kBytes);
+  ASSERT_TRUE(vport.ok());
+  EXPECT_EQ(prm::get<prm::nic_vport_context::qkey_violation_counter>(vport.at<prm::query_nic_vport_context_out::nic_vport_context>()), 1u);
 }
 
 TEST_F(DpUd, ControlledQkeyIsReplacedByTheQps) {

@@ -43,6 +43,9 @@ void fill_general(std::uint8_t* c, const HcaConfig& config) {
   prm::set<cap::ud>(c, 1);
   prm::set<cap::xrc>(c, 1);
   prm::set<cap::dct>(c, config.offer_dc);
+  prm::set<cap::log_max_ra_req_dc>(c, config.offer_dc ? 4 : 0);
+  prm::set<cap::log_max_ra_res_dc>(c, config.offer_dc ? 4 : 0);
+  prm::set<cap::max_wqe_sz_sq_dc>(c, config.offer_dc ? 1024 : 0);
   prm::set<cap::atomic>(c, 1);
   prm::set<cap::sctr_data_cqe>(c, 1);
   prm::set<cap::cqe_version>(c, 1);

@@ -56,7 +56,7 @@ Status query_qp(Command&);
 // cmd_mcg.cpp
 Status attach_to_mcg(Command&);
 Status detach_from_mcg(Command&);
-// cmd_srq_rmp_dct.cpp
+// cmd_srq_rmp.cpp
 Status create_srq(Command&);
 Status query_srq(Command&);
 Status destroy_srq(Command&);
@@ -69,6 +69,7 @@ Status create_rmp(Command&);
 Status modify_rmp(Command&);
 Status query_rmp(Command&);
 Status destroy_rmp(Command&);
+// cmd_dct.cpp
 Status create_dct(Command&);
 Status drain_dct(Command&);
 Status query_dct(Command&);

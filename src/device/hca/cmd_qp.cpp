@@ -24,7 +24,8 @@ bool known_type(const HcaConfig& config, unsigned st) {
     case QpType::kQp1:
     case QpType::kRegUmr: return true;
     case QpType::kDci: return config.offer_dc;
-    case QpType::kQp0: return false;  // subnet management: no InfiniBand port here
+    case QpType::kQp0:  // subnet management: no InfiniBand port here
+    case QpType::kDctSession: return false;
   }
   return false;
 }

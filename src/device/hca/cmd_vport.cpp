@@ -42,6 +42,11 @@ Status take_list(Command& c, const std::uint8_t* ctx, std::vector<std::uint64_t>
   return Status::OK;
 }
 
+// Datagrams dropped for their Q_Key, as far as 16 bits go (IBTA 14.2.5.6: PortInfo.Q_KeyViolations).
+std::uint16_t qkey_violations(Command& c) {
+  return static_cast<std::uint16_t>(std::min<std::uint64_t>(c.hca.data_path().counters().rx_bad_qkey, 0xffff));
+}
+
 }  // namespace
 
 Status query_nic_vport_context(Command& c) {
@@ -59,6 +64,7 @@ Status query_nic_vport_context(Command& c) {
   prm::set<f::system_image_guid>(ctx, v.system_image_guid);
   prm::set<f::port_guid>(ctx, v.port_guid);
   prm::set<f::node_guid>(ctx, v.node_guid);
+  prm::set<f::qkey_violation_counter>(ctx, qkey_violations(c));
   prm::set<f::promisc_uc>(ctx, v.promisc_uc);
   prm::set<f::promisc_mc>(ctx, v.promisc_mc);
   prm::set<f::promisc_all>(ctx, v.promisc_all);
@@ -180,6 +186,7 @@ Status query_hca_vport_context(Command& c) {
   prm::set<f::system_image_guid>(ctx, c.st.vport.system_image_guid);
   prm::set<f::port_guid>(ctx, c.st.vport.port_guid);
   prm::set<f::node_guid>(ctx, c.st.vport.node_guid);
+  prm::set<f::qkey_violation_counter>(ctx, qkey_violations(c));
   return Status::OK;
 }
 

@@ -21,7 +21,6 @@ void Control::forget_objects() {
   next_block = 0;
   next_qpn = end_qpn = 0;
   freed_qpns.clear();
-  dcts.clear();
   l2_table.clear();
 }
 
@@ -48,7 +47,7 @@ void Control::reset() {
 }
 
 std::size_t Control::live() const {
-  return pds.size() + uars.size() + transport_domains.size() + xrcds.size() + dcts.size();
+  return pds.size() + uars.size() + transport_domains.size() + xrcds.size();
 }
 
 std::optional<std::uint32_t> Control::take_qpn(QpnLease& lease) {

@@ -54,11 +54,6 @@ class NumberedObjects {
   std::unordered_map<std::uint32_t, unsigned> users_;
 };
 
-struct Dct {
-  std::array<std::uint8_t, prm::dctc::kBytes> context{};
-  bool drained = false;
-};
-
 struct Control {
   Control(const HcaConfig& config, Objects& objects);
   // As after power-on. QPN blocks stay leased.
@@ -99,7 +94,6 @@ struct Control {
   std::size_t next_block = 0;  // of qpn_blocks, not started since the last reset
   std::deque<std::uint32_t> freed_qpns;
 
-  std::unordered_map<std::uint32_t, Dct> dcts;
   std::map<std::uint32_t, std::uint64_t> l2_table;  // MAC by index
   Counters port_counters_base;                      // when the port's counters were cleared: queries answer the difference
 };

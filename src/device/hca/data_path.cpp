@@ -3,6 +3,7 @@
 #include "device/hca/data_path.h"
 
 #include "device/hca/cqe_writer.h"
+#include "device/hca/dc.h"
 #include "device/hca/doorbell.h"
 #include "device/hca/eqe_writer.h"
 #include "device/hca/hca.h"
@@ -56,6 +57,9 @@ void DataPath::raw_queue_state_changed(RawQueue& q, RawQueue::State from) {
 void DataPath::raw_queue_destroyed(RawQueue& q) {
   hca::raw_queue_destroyed(impl_->lane, q);
 }
+void DataPath::dct_drained(Dct& dct) {
+  end_sessions(impl_->enter(), dct);
+}
 void DataPath::mkey_changed(const Mkey& mkey) {
   impl_->lane.publisher.mkey(mkey);
 }
@@ -104,6 +108,8 @@ void DataPath::reset() {
   for (auto& [n, qp] : lane.objects.qps) {
     if (qp->transport != nullptr) lane.forget(*qp);
   }
+  for (auto& [n, dct] : lane.objects.dcts) end_sessions(lane, *dct);
+  lane.multicast_loopback.clear();
   for (auto& [n, cq] : lane.objects.cqs) disarm(lane, *cq);
   for (auto& [n, mkey] : lane.objects.mkeys) lane.publisher.withdraw_mkey(mkey->key);
   lane.eth.reset();

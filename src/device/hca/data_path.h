@@ -35,6 +35,8 @@ class DataPath {
   void srq_destroyed(Srq& srq);
   void raw_queue_state_changed(RawQueue& q, RawQueue::State from);
   void raw_queue_destroyed(RawQueue& q);
+  // Its sessions end.
+  void dct_drained(Dct& dct);
   // For QUERY_QP: writes the live values (PSNs, counters, state) into the context.
   void fill_qpc(Qp& qp, void* qpc);
 

@@ -151,11 +151,12 @@ std::size_t Hca::live_objects() {
   std::lock_guard<LaneLock> g(lane_);
   return commands_->control().live() + objects_.mkeys.size() + objects_.eqs.size() + objects_.cqs.size() + objects_.qps.size() +
          objects_.srqs.size() + objects_.raw_queues.size() + objects_.tises.size() + objects_.tirs.size() + objects_.rqts.size() +
-         objects_.steering.size() + objects_.counter_sets.size() + objects_.multicast.size();
+         objects_.steering.size() + objects_.dcts.size() + objects_.counter_sets.size() + objects_.multicast.size();
 }
 
 void Hca::clear_objects() {
   objects_.gsi = nullptr;
+  objects_.dcts.clear();
   objects_.qps.clear();
   objects_.steering.clear();
   objects_.tirs.clear();

@@ -45,7 +45,7 @@ struct HcaConfig {
   unsigned num_vectors = 16;
   std::uint64_t node_guid = 0;  // host order
   bool byte_exact_time = false;
-  bool offer_dc = false;  // DCTs and DCIs: the commands work, the transport is not there yet
+  bool offer_dc = true;  // DC initiators and targets
   std::vector<CommandFault> command_faults;
   void* published = nullptr;  // zeroed memory that other functions of the host see (published.h); nullptr: none
   bool one_sided = true;      // execute WRITE and READ on what they publish (fast_path.h)

@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "base/trace.h"
+#include "device/hca/dc.h"
 #include "device/hca/eth_recv.h"
 #include "device/hca/eth_send.h"
 #include "device/hca/hca.h"
@@ -92,6 +93,10 @@ void Lane::receive(wire::Frame frame) {
   if (trace::on()) trace_rx(p);
   if (p.bth.dest_qp == kMulticastQpn) {
     receive_multicast(*this, p, 0);
+    return;
+  }
+  if (wire::has(wire::info(p.bth.opcode).props, wire::Prop::kDcEth)) {
+    receive_dc_request(*this, p);
     return;
   }
   Qp* qp = p.bth.dest_qp == kGsiQpn ? objects.gsi : objects.qp(p.bth.dest_qp);

@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/clock.h"
 #include "device/hca/eth_objects.h"
 #include "device/hca/flow_steering.h"
 #include "device/pci/bus.h"
@@ -106,7 +107,17 @@ constexpr bool takes_frames(QpState s) {
 }
 
 // qpc.st (Linux qp.h: MLX5_QP_ST_*).
-enum class QpType : std::uint8_t { kRc = 0x0, kUc = 0x1, kUd = 0x2, kXrc = 0x3, kDci = 0x5, kQp0 = 0x7, kQp1 = 0x8, kRegUmr = 0xc };
+enum class QpType : std::uint8_t {
+  kRc = 0x0,
+  kUc = 0x1,
+  kUd = 0x2,
+  kXrc = 0x3,
+  kDci = 0x5,
+  kQp0 = 0x7,
+  kQp1 = 0x8,
+  kRegUmr = 0xc,
+  kDctSession = 0xff,  // the engine's own: a DCT's responder towards one initiator
+};
 
 // A shared receive queue: verbs SRQ (RMP with ISSI 1, SRQ with ISSI 0) or XRC SRQ. One number space.
 struct Srq {
@@ -159,7 +170,7 @@ struct RawQueue {
 
 // Services with acknowledges and retries; the others complete a request when it has been sent.
 constexpr bool is_reliable(QpType t) {
-  return t == QpType::kRc || t == QpType::kXrc || t == QpType::kDci;
+  return t == QpType::kRc || t == QpType::kXrc || t == QpType::kDci || t == QpType::kDctSession;
 }
 constexpr bool is_datagram(QpType t) {
   return t == QpType::kUd || t == QpType::kQp1;
@@ -218,6 +229,11 @@ struct Qp {
   std::uint32_t next_rcv_psn = 0;
   wire::NetHeader path;  // template of outgoing packets
   std::uint16_t pkey_index = 0;
+  // DC: of the initiator's session with its target (wire::DcEth). Kept over RESET: session numbers only move on.
+  std::uint16_t dc_session = 0;
+  std::uint32_t dc_start_psn = 0;
+  std::uint64_t dc_key = 0;
+  Nanos dc_last_use = 0;  // target's side
   std::unique_ptr<QpTransport> transport;
   std::array<std::uint8_t, prm::qpc::kBytes> qpc{};  // as the driver wrote it, for QUERY_QP
 
@@ -231,6 +247,25 @@ struct Qp {
 
 // roce_addr_layout.roce_version; bit numbers of roce_cap.roce_version (Linux mlx5/driver.h: MLX5_ROCE_VERSION_*).
 inline constexpr std::uint8_t kRoceV1 = 0, kRoceV2 = 2;
+
+// Who talks to a DCT.
+struct DcInitiator {
+  wire::Gid gid{};
+  std::uint32_t qpn = 0;
+  auto operator<=>(const DcInitiator&) const = default;
+};
+
+// A DC target: what all its sessions share, and the sessions.
+struct Dct {
+  std::uint32_t dctn = 0;
+  std::uint32_t pd = 0;
+  Cq* cq = nullptr;
+  Srq* srq = nullptr;
+  std::array<std::uint8_t, prm::dctc::kBytes> context{};
+  bool drained = false;
+  std::uint32_t key_violations = 0;
+  std::map<DcInitiator, std::unique_ptr<Qp>> sessions;
+};
 
 // One entry of the RoCE address table (SET_ROCE_ADDRESS).
 struct RoceAddress {
@@ -256,6 +291,7 @@ struct Objects {
   Steering steering;
   VportState vport;
   PortState port;
+  std::unordered_map<std::uint32_t, std::unique_ptr<Dct>> dcts;
   std::unordered_map<std::uint32_t, CounterSet> counter_sets;
   std::map<wire::Gid, std::vector<std::uint32_t>> multicast;  // QPNs attached to a multicast GID
   Qp* gsi = nullptr;                                          // the QP that answers as QP1
@@ -284,6 +320,10 @@ struct Objects {
   CounterSet* counter_set(std::uint32_t n) {
     auto it = counter_sets.find(n);
     return it == counter_sets.end() ? nullptr : &it->second;
+  }
+  Dct* dct(std::uint32_t n) const {
+    auto it = dcts.find(n);
+    return it == dcts.end() ? nullptr : it->second.get();
   }
   Qp* qp(std::uint32_t n) const {
     auto it = qps.find(n);

@@ -32,7 +32,7 @@ enum OptPar : std::uint32_t {
 
 // Connected services have a path and a peer.
 constexpr bool is_connected(QpType t) {
-  return t == QpType::kRc || t == QpType::kUc || t == QpType::kXrc;
+  return t == QpType::kRc || t == QpType::kUc || t == QpType::kXrc || t == QpType::kDci;
 }
 
 // All of what this transition takes, checked before anything is changed: on a refusal the QP is as before.

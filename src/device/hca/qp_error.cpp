@@ -153,8 +153,10 @@ void enter_error(Lane& lane, Qp& qp) {
   if (t.resp.answer != Responder::Answer::kNak) t.resp.answer = Responder::Answer::kNone;
   t.resp.message = Responder::Message::kNone;
   flush_posts(lane, qp);
+  // A session ends quietly: its DCT lives on.
+  if (qp.type == QpType::kDctSession) return;
   // Nothing of the shared receive queue will be consumed for this QP any more (IBTA 11.6.3.2). XRC's SRQs belong to no QP.
-  if (qp.srq != nullptr && qp.type != QpType::kXrc) qp_event(lane, EventType::kLastWqe, qp);
+  if (qp.srq != nullptr && qp.type != QpType::kXrc && qp.type != QpType::kDci) qp_event(lane, EventType::kLastWqe, qp);
   watch_posts(lane, qp);
 }
 

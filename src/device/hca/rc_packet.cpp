@@ -10,6 +10,8 @@ wire::Service service_of(QpType t) {
   switch (t) {
     case QpType::kUc: return wire::Service::kUC;
     case QpType::kXrc: return wire::Service::kXRC;
+    case QpType::kDci:
+    case QpType::kDctSession: return wire::Service::kDC;
     case QpType::kUd:
     case QpType::kQp1: return wire::Service::kUD;
     default: return wire::Service::kRC;
@@ -22,6 +24,7 @@ std::byte* begin_packet(Lane& lane, const Qp& qp, wire::Packet& p, wire::Op op, 
   p.bth.opcode = wire::make_opcode(service_of(qp.type), op);
   p.bth.dest_qp = qp.remote_qpn;
   p.bth.psn = psn & wire::kPsnMask;
+  p.dc_eth = {qp.dc_key, qp.dc_session, qp.qpn, qp.dc_start_psn};  // a DCI's requests carry it
   return begin_headers(lane, p, payload);
 }
 
@@ -32,7 +35,7 @@ std::byte* begin_headers(Lane& lane, wire::Packet& p, std::size_t payload) {
   return lane.tx_frame.data() + wire::emit_headers(p, lane.tx_frame);
 }
 
-Tx finish_packet(Lane& lane, const Qp& qp, const wire::Packet& p) {
+Tx finish_packet(Lane& lane, std::uint32_t qpn, const wire::Packet& p) {
   std::size_t size = wire::seal(p, lane.tx_frame);
   wire::Frame frame(lane.tx_frame.data(), size);
   wire::Send sent = lane.port.send(frame);
@@ -46,7 +49,7 @@ Tx finish_packet(Lane& lane, const Qp& qp, const wire::Packet& p) {
   if (trace::on()) {
     trace::Event("frame", "tx")
         .str("opcode", wire::info(p.bth.opcode).name)
-        .hex("qpn", qp.qpn)
+        .hex("qpn", qpn)
         .hex("dest_qpn", p.bth.dest_qp)
         .unum("psn", p.bth.psn)
         .unum("len", p.payload.size())
@@ -55,8 +58,8 @@ Tx finish_packet(Lane& lane, const Qp& qp, const wire::Packet& p) {
   }
   if (trace::capturing()) trace::capture(frame);
   if (sent == wire::Send::kUnreachable) {
-    static_cast<void>(refuse(EHOSTUNREACH, "QP {:#x}: packet PSN {} to QPN {:#x}: the port knows no way to its address", qp.qpn, p.bth.psn,
-                             p.bth.dest_qp));
+    static_cast<void>(
+        refuse(EHOSTUNREACH, "QP {:#x}: packet PSN {} to QPN {:#x}: the port knows no way to its address", qpn, p.bth.psn, p.bth.dest_qp));
   }
   return Tx::kSent;
 }

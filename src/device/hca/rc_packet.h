@@ -25,6 +25,9 @@ std::byte* begin_packet(Lane& lane, const Qp& qp, wire::Packet& p, wire::Op op, 
 // Emits the headers of `p`, complete but for its payload's size, and returns where `payload` bytes of data go.
 std::byte* begin_headers(Lane& lane, wire::Packet& p, std::size_t payload);
 // Padding, ICRC, capture, send.
-Tx finish_packet(Lane& lane, const Qp& qp, const wire::Packet& p);
+Tx finish_packet(Lane& lane, std::uint32_t qpn, const wire::Packet& p);
+inline Tx finish_packet(Lane& lane, const Qp& qp, const wire::Packet& p) {
+  return finish_packet(lane, qp.qpn, p);
+}
 
 }  // namespace uhca::hca

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/trace.h"
 #include "device/hca/cqe_writer.h"
+#include "device/hca/dc.h"
 #include "device/hca/eqe_writer.h"
 #include "device/hca/fast_path.h"
 #include "device/hca/mkey_access.h"
@@ -305,6 +306,16 @@ bool run_requester(Lane& lane, Qp& qp) {
     if (r.packet == 0) {
       if (fence_holds(r, m)) break;
       if (is_read_or_atomic(m) && r.reads >= std::max(1u, qp.max_rd_atomic)) break;
+      if (qp.type == QpType::kDci && m.packets != 0) {
+        const SendWqe* w = reload(lane, qp, m);
+        DcTarget t = w == nullptr ? DcTarget::kInvalid : turn_to_target(lane, qp, m, *w);
+        if (t == DcTarget::kWait) break;
+        if (t == DcTarget::kInvalid) {
+          m.error = kLocalQpOp;
+          r.fatal = true;
+          break;
+        }
+      }
     }
     if (m.psns == 0) {
       m.error = execute_local(lane, qp, m);

@@ -6,9 +6,9 @@
 
 #include "base/log.h"
 #include "base/trace.h"
+#include "device/hca/address_vector.h"
 #include "device/hca/cqe_writer.h"
 #include "device/hca/hca.h"
-#include "device/hca/qp_context.h"
 #include "device/hca/qp_error.h"
 #include "device/hca/rc_packet.h"
 #include "device/hca/recv_queue.h"
@@ -37,21 +37,6 @@ std::size_t max_payload(const Lane& lane, const Qp& qp) {
   return std::min<std::size_t>(qp.mtu_bytes, port_mtu(lane));
 }
 
-const std::uint8_t* av_of(const SendWqe& w) {
-  return w.raw.data() + w.av_at;
-}
-
-// The RoCE address that the address vector names; nullptr: not set.
-const RoceAddress* source_of(const Lane& lane, const std::uint8_t* av) {
-  const RoceAddress& a = lane.objects.roce_addresses[prm::get<prm::wqe_av::grh_gid_fl>(av) >> 20 & 0xff];
-  return a.valid ? &a : nullptr;
-}
-
-bool own_address(const Lane& lane, const wire::Gid& gid) {
-  const auto& table = lane.objects.roce_addresses;
-  return std::any_of(table.begin(), table.end(), [&](const RoceAddress& a) { return a.valid && a.gid == gid; });
-}
-
 // The held WQE fails, and with it the queue (IBTA 9.9.3: a local error of the receive queue).
 void fail_receive(Lane& lane, Qp& qp, const WcError& error) {
   fail_held_recv(lane, qp, error);
@@ -62,12 +47,8 @@ void fail_receive(Lane& lane, Qp& qp, const WcError& error) {
 
 WcError check_datagram(const Lane& lane, const Qp& qp, const SendWqe& w) {
   if (w.av_at == 0) return {};  // NOP
-  const std::uint8_t* av = av_of(w);
-  if (source_of(lane, av) == nullptr) {
-    static_cast<void>(refuse(EINVAL, "QP {:#x}: send WQE {}: RoCE address {} is not set", qp.qpn, w.index,
-                             prm::get<prm::wqe_av::grh_gid_fl>(av) >> 20 & 0xff));
-    return kLocalQpOp;
-  }
+  wire::NetHeader path;
+  if (!resolve_path(lane, qp, w, path)) return kLocalQpOp;
   if (w.length > max_payload(lane, qp)) {
     static_cast<void>(refuse(EMSGSIZE, "QP {:#x}: datagram of {} bytes, at most {} (QP {}, port {})", qp.qpn, w.length,
                              max_payload(lane, qp), qp.mtu_bytes, port_mtu(lane)));
@@ -78,28 +59,10 @@ WcError check_datagram(const Lane& lane, const Qp& qp, const SendWqe& w) {
 
 std::byte* begin_datagram(Lane& lane, const Qp& qp, const SendWqe& w, wire::Packet& p, bool imm, std::uint32_t psn, std::size_t payload) {
   const std::uint8_t* av = av_of(w);
-  static constexpr RoceAddress kNone{};
-  const RoceAddress* found = source_of(lane, av);
-  const RoceAddress& own = found != nullptr ? *found : kNone;  // it may have been removed since the check: nobody answers to that
-  wire::NetHeader& n = p.net;
-  std::uint32_t gid_fl = prm::get<prm::wqe_av::grh_gid_fl>(av);
   p.bth.dest_qp = prm::get<prm::wqe_av::dqp_dct>(av);
-  n.smac = own.mac;
-  n.sgid = own.gid;
-  n.ipv6 = own.ipv6;
-  if (own.vlan != 0xffff) {
-    n.vlan = static_cast<std::uint16_t>(own.vlan | (prm::get<prm::wqe_av::stat_rate_sl>(av) >> 1 & 7) << 13);
-  }
-  store_be<std::uint32_t>(n.dmac.data(), prm::get<prm::wqe_av::rmac_47_16>(av));
-  store_be<std::uint16_t>(n.dmac.data() + 4, static_cast<std::uint16_t>(prm::get<prm::wqe_av::rmac_15_0>(av)));
-  std::memcpy(n.dgid.data(), prm::at<prm::wqe_av::rgid>(static_cast<const void*>(av)), n.dgid.size());
-  n.traffic_class = static_cast<std::uint8_t>(prm::get<prm::wqe_av::tclass>(av));
-  n.hop_limit = static_cast<std::uint8_t>(prm::get<prm::wqe_av::hop_limit>(av));
-  n.flow_label = gid_fl & 0xfffff;
-  n.udp_sport = static_cast<std::uint16_t>(prm::get<prm::wqe_av::rlid>(av));  // RoCE: the same field
-  if (n.udp_sport == 0) n.udp_sport = udp_source_port(n.flow_label, qp.qpn, p.bth.dest_qp);
-  n.identification = static_cast<std::uint16_t>(psn);
-
+  // An address that was removed since the check leaves zeros: nobody answers to them.
+  resolve_path(lane, qp, w, p.net);
+  p.net.identification = static_cast<std::uint16_t>(psn);
   std::uint32_t qkey = prm::get<prm::wqe_av::qkey>(av);
   p.deth.qkey = (qkey & kControlledQkey) != 0 ? qp.qkey : qkey;
   p.deth.src_qp = qp.type == QpType::kQp1 ? kGsiQpn : qp.deth_sqpn != 0 ? qp.deth_sqpn : qp.qpn;

@@ -50,7 +50,8 @@ unsigned service_bit(QpType t) {
     case QpType::kXrc: return kXrc;
     case QpType::kDci: return kDc;
     case QpType::kRegUmr: return kRegUmr;
-    case QpType::kQp0: break;
+    case QpType::kQp0:
+    case QpType::kDctSession: break;
   }
   return 0;
 }

@@ -11,6 +11,7 @@ using enum Prop;
 constexpr std::uint8_t ext_bytes(Prop p) {
   unsigned n = 0;
   if (has(p, kXrcEth)) n += 4;
+  if (has(p, kDcEth)) n += 16;
   if (has(p, kDeth)) n += 8;
   if (has(p, kReth)) n += 16;
   if (has(p, kAtomicEth)) n += 28;
@@ -66,6 +67,8 @@ constexpr std::array<OpcodeInfo, 256> make_table() {
   UHCA_SEND_AND_WRITE(UC, kNone);
   UHCA_SEND_AND_WRITE(XRC, kXrcEth);
   UHCA_RELIABLE(XRC, kXrcEth);
+  UHCA_SEND_AND_WRITE(DC, kDcEth);
+  UHCA_RELIABLE(DC, kDcEth);
   set(Service::kUD, Op::kSendOnly, "UD_SEND_ONLY", kSendReq | kOnly | kDeth | kConsumesRecv);
   set(Service::kUD, Op::kSendOnlyImm, "UD_SEND_ONLY_IMM", kSendReq | kOnly | kDeth | kImm | kConsumesRecv);
 #undef UHCA_SEND_AND_WRITE
@@ -110,7 +113,7 @@ constexpr bool consistent() {
 }
 
 static_assert(consistent());
-static_assert(rows(Service::kRC) == 23 && rows(Service::kXRC) == 23);
+static_assert(rows(Service::kRC) == 23 && rows(Service::kXRC) == 23 && rows(Service::kDC) == 23);
 static_assert(rows(Service::kUC) == 12);
 static_assert(rows(Service::kUD) == 2);
 static_assert(rows(Service::kRD) == 0);
@@ -120,7 +123,8 @@ static_assert(at(Service::kRC, Op::kWriteOnlyImm).ext_bytes == 20);
 static_assert(at(Service::kRC, Op::kAtomicAcknowledge).ext_bytes == 12);
 static_assert(at(Service::kRC, Op::kCompareSwap).ext_bytes == 28);
 static_assert(at(Service::kUD, Op::kSendOnlyImm).ext_bytes == 12);
-static_assert(at(Service::kXRC, Op::kFetchAdd).ext_bytes == kMaxExtBytes);
+static_assert(at(Service::kXRC, Op::kFetchAdd).ext_bytes == 32);
+static_assert(at(Service::kDC, Op::kFetchAdd).ext_bytes == kMaxExtBytes);
 static_assert(at(Service::kXRC, Op::kReadResponseMiddle).ext_bytes == 0);
 
 }  // namespace

@@ -10,7 +10,9 @@ namespace uhca::wire {
 
 enum class Opcode : std::uint8_t {};  // service << 5 | operation
 
-enum class Service : std::uint8_t { kRC = 0, kUC = 1, kRD = 2, kUD = 3, kCNP = 4, kXRC = 5 };
+// kDC: dynamically connected. Its packets are not published; they travel here as operations of the reliable service in the opcode range
+// that IBTA leaves to manufacturers, with a header of our own (roce.h: DcEth).
+enum class Service : std::uint8_t { kRC = 0, kUC = 1, kRD = 2, kUD = 3, kCNP = 4, kXRC = 5, kDC = 6 };
 
 // The low five bits.
 enum class Op : std::uint8_t {
@@ -74,6 +76,7 @@ enum class Prop : std::uint32_t {
   kIeth = 1 << 17,
   kConsumesRecv = 1 << 18,  // the packet that takes a receive WQE: FIRST/ONLY of a SEND, LAST/ONLY of a WRITE with immediate
   kXrcEth = 1 << 19,        // XRCETH directly behind BTH (every XRC request)
+  kDcEth = 1 << 20,         // DcEth directly behind BTH (every DC request)
 };
 constexpr Prop operator|(Prop a, Prop b) {
   return static_cast<Prop>(static_cast<std::uint32_t>(a) | static_cast<std::uint32_t>(b));
@@ -88,8 +91,8 @@ struct OpcodeInfo {
   std::uint8_t ext_bytes = 0;  // bytes of extension headers behind BTH
 };
 
-// The longest run of extension headers: XRCETH + AtomicETH.
-inline constexpr std::uint8_t kMaxExtBytes = 32;
+// The longest run of extension headers: DcEth + AtomicETH.
+inline constexpr std::uint8_t kMaxExtBytes = 44;
 
 // Indexed by the opcode byte (opcode.cpp holds the rows and static_asserts about them).
 extern const std::array<OpcodeInfo, 256> kOpcodeTable;

@@ -104,6 +104,12 @@ std::uint8_t* emit_udp(const NetHeader& n, std::uint8_t* p, std::size_t bytes) {
 
 std::uint8_t* emit_extensions(const Packet& k, Prop props, std::uint8_t* p) {
   if (has(props, Prop::kXrcEth)) store24(p, 0, k.xrc_srq), p += 4;
+  if (has(props, Prop::kDcEth)) {
+    store_be(p, k.dc_eth.access_key);
+    store24(p + 8, static_cast<std::uint8_t>(k.dc_eth.session >> 8), k.dc_eth.src_qp);
+    store24(p + 12, static_cast<std::uint8_t>(k.dc_eth.session), k.dc_eth.start_psn);
+    p += 16;
+  }
   if (has(props, Prop::kDeth)) {
     store_be(p, k.deth.qkey);
     store24(p + 4, 0, k.deth.src_qp);
@@ -131,6 +137,11 @@ std::uint8_t* emit_extensions(const Packet& k, Prop props, std::uint8_t* p) {
 
 void parse_extensions(Packet& k, Prop props, const std::uint8_t* p) {
   if (has(props, Prop::kXrcEth)) k.xrc_srq = load_be<std::uint32_t>(p) & 0xffffff, p += 4;
+  if (has(props, Prop::kDcEth)) {
+    k.dc_eth = {load_be<std::uint64_t>(p), static_cast<std::uint16_t>(p[8] << 8 | p[12]), load_be<std::uint32_t>(p + 8) & 0xffffff,
+                load_be<std::uint32_t>(p + 12) & 0xffffff};
+    p += 16;
+  }
   if (has(props, Prop::kDeth)) {
     k.deth.qkey = load_be<std::uint32_t>(p);
     k.deth.src_qp = load_be<std::uint32_t>(p + 4) & 0xffffff;

@@ -76,6 +76,15 @@ struct AtomicEth {
   std::uint64_t compare = 0;
 };
 
+// Names the initiator of a DC request and its session with the target: a run of requests without a break, from start_psn on. The first
+// packet that arrives opens the session at the target, so nothing has to be exchanged before.
+struct DcEth {
+  std::uint64_t access_key = 0;
+  std::uint16_t session = 0;
+  std::uint32_t src_qp = 0;     // 24 bits
+  std::uint32_t start_psn = 0;  // 24 bits
+};
+
 // One packet, header by header; which of the optional ones are meant follows from the opcode (opcode.h).
 struct Packet {
   NetHeader net;
@@ -84,10 +93,11 @@ struct Packet {
   Aeth aeth;
   Deth deth;
   AtomicEth atomic_eth;
-  std::uint64_t atomic_ack = 0;        // AtomicAckETH: original remote data
-  std::uint32_t imm = 0;               // host order of the ImmDt word
-  std::uint32_t ieth = 0;              // rkey to invalidate
-  std::uint32_t xrc_srq = 0;           // XRCETH: 24-bit SRQ number
+  std::uint64_t atomic_ack = 0;  // AtomicAckETH: original remote data
+  std::uint32_t imm = 0;         // host order of the ImmDt word
+  std::uint32_t ieth = 0;        // rkey to invalidate
+  std::uint32_t xrc_srq = 0;     // XRCETH: 24-bit SRQ number
+  DcEth dc_eth;
   std::span<const std::byte> payload;  // without padding
 };
 

@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: MIT
-// Shared receive queues of three kinds in one number space; DC targets.
+// Shared receive queues of three kinds in one number space.
 #include <cstring>
 
 #include "device/hca/cmd_handlers.h"
 #include "device/hca/data_path.h"
 #include "prm/cmd_qp.h"
-#include "prm/event.h"
 
 namespace uhca::hca::cmd {
 namespace {
 
-constexpr std::uint8_t kEventDctDrained = 0x1c;
 enum RmpState : unsigned { kRmpReady = 1, kRmpError = 3 };
 enum SrqState : unsigned { kSrqGood = 0, kSrqError = 1 };
 constexpr std::uint16_t kArmSrq = 1;  // ARM_RQ op_mod
@@ -216,74 +214,6 @@ Status query_rmp(Command& c) {
 
 Status destroy_rmp(Command& c) {
   return destroy(c, Srq::Kind::kRmp, "RMP");
-}
-
-// ---- DCT: only with a device that offers DC.
-namespace {
-
-Status no_dc(Command& c) {
-  return c.refuse(Status::BAD_OP, "the DC transport is not offered");
-}
-
-}  // namespace
-
-Status create_dct(Command& c) {
-  if (!c.hca.config().offer_dc) return no_dc(c);
-  const std::uint8_t* ctx = c.at<prm::create_dct_in::dct_context_entry>();
-  std::uint32_t pd = prm::get<prm::dctc::pd>(ctx), cqn = prm::get<prm::dctc::cqn>(ctx), srqn = prm::get<prm::dctc::srqn_xrqn>(ctx);
-  if (!c.st.pds.exists(pd)) return c.no_such("PD", pd);
-  Cq* cq = c.objects().cq(cqn);
-  if (cq == nullptr) return c.no_such("CQ", cqn);
-  Srq* srq = c.objects().srq(srqn);
-  if (srq == nullptr) return c.no_such("SRQ", srqn);
-  auto n = c.st.take_qpn(c.hca.lease());
-  if (!n) return c.exhausted("QPN");
-  c.st.pds.hold(pd);
-  ++cq->users;
-  ++srq->users;
-  std::memcpy(c.st.dcts[*n].context.data(), ctx, prm::dctc::kBytes);
-  c.set<prm::create_dct_out::dctn>(*n);
-  return Status::OK;
-}
-
-// The event says when no initiator is connected any more: at once, since none ever is.
-Status drain_dct(Command& c) {
-  if (!c.hca.config().offer_dc) return no_dc(c);
-  std::uint32_t n = c.get<prm::drain_dct_in::dctn>();
-  auto it = c.st.dcts.find(n);
-  if (it == c.st.dcts.end()) return c.no_such("DCT", n);
-  if (it->second.drained) return c.refuse(Status::BAD_RES_STATE, "DCT {:#x} was drained", n);
-  it->second.drained = true;
-  std::uint8_t data[prm::dct_events::kBytes]{};
-  prm::set<prm::dct_events::dct_number>(data, n);
-  c.hca.data_path().async_event(kEventDctDrained, 0, data, sizeof data);
-  return Status::OK;
-}
-
-Status query_dct(Command& c) {
-  if (!c.hca.config().offer_dc) return no_dc(c);
-  std::uint32_t n = c.get<prm::query_dct_in::dctn>();
-  auto it = c.st.dcts.find(n);
-  if (it == c.st.dcts.end()) return c.no_such("DCT", n);
-  void* ctx = c.out_at<prm::query_dct_out::dct_context_entry>();
-  std::memcpy(ctx, it->second.context.data(), prm::dctc::kBytes);
-  prm::set<prm::dctc::state>(ctx, it->second.drained ? 2 : 0);  // active, drained
-  return Status::OK;
-}
-
-Status destroy_dct(Command& c) {
-  if (!c.hca.config().offer_dc) return no_dc(c);
-  std::uint32_t n = c.get<prm::destroy_dct_in::dctn>();
-  auto it = c.st.dcts.find(n);
-  if (it == c.st.dcts.end()) return c.no_such("DCT", n);
-  if (!it->second.drained) return c.refuse(Status::BAD_RES_STATE, "DCT {:#x} was not drained", n);
-  const std::uint8_t* ctx = it->second.context.data();
-  c.st.pds.drop(prm::get<prm::dctc::pd>(ctx));
-  if (Cq* cq = c.objects().cq(prm::get<prm::dctc::cqn>(ctx))) --cq->users;
-  if (Srq* srq = c.objects().srq(prm::get<prm::dctc::srqn_xrqn>(ctx))) --srq->users;
-  c.st.dcts.erase(it);
-  c.st.freed_qpns.push_back(n);
-  return Status::OK;
 }
 
 }  // namespace uhca::hca::cmd
