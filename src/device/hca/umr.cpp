@@ -185,6 +185,7 @@ WcError execute_umr(Lane& lane, Qp& qp, const SendWqe& w) {
     return error;
   }
   apply(u, *m);
+  lane.publisher.mkey(*m);  // one-sided initiators see the new state or nothing
   lane.publisher.mkey(*m);
   if (trace::on()) {
     trace::Event("state", "mkey")
