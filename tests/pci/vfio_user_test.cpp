@@ -157,6 +157,29 @@ TEST(VfioUser, PostedAndCombinedWrites) {
   EXPECT_EQ(c.call(Command::kRegionWriteMulti, multi).error, static_cast<unsigned>(EINVAL));
 }
 
+// More posted writes in one piece than the server looks at in one turn: the read behind them must not wait for a wake-up that the
+// socket, already empty, cannot give.
+TEST(VfioUser, ManyPostedWritesAtOnce) {
+  Rig rig;
+  Client c(rig);
+  timeval patience{5, 0};
+  setsockopt(c.fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+  std::uint8_t body[sizeof(RegionAccess) + 8] = {};
+  RegionAccess a{0x10800, 0, 8};
+  std::memcpy(body, &a, sizeof a);
+  std::vector<std::uint8_t> all;
+  for (unsigned i = 0; i < 500; ++i) {
+    auto m = c.message(static_cast<std::uint16_t>(Command::kRegionWrite), body, sizeof body, kFlagNoReply);
+    all.insert(all.end(), m.begin(), m.end());
+  }
+  a.count = 4;
+  auto read = c.message(static_cast<std::uint16_t>(Command::kRegionRead), &a, sizeof a);
+  all.insert(all.end(), read.begin(), read.end());
+  ASSERT_TRUE(c.send_raw(all.data(), all.size()));
+  EXPECT_FALSE(c.receive().closed) << "no answer";
+  EXPECT_EQ(rig.engine.take_writes().size(), 500u);
+}
+
 TEST(VfioUser, DmaReachesWhatIsMapped) {
   Rig rig;
   Client c(rig);

@@ -88,6 +88,7 @@ void Server::accept_client() {
 void Server::drop_client() {
   if (trace::on()) trace::Event("pci", "DISCONNECT");
   client_.reset();  // closing takes it out of the epoll set
+  backlog_ = false;
   device_.disconnect();
   if (Status s = watch(listen_, EPOLLIN); !s.ok()) log::error("vfio-user socket: {}", strerrordesc_np(s.code()));
 }
@@ -107,7 +108,12 @@ void Server::serve_client() {
     drop_client();
     return;
   }
-  for (unsigned i = 0; i < kMessagesPerTurn; ++i) {
+  backlog_ = false;
+  for (unsigned i = 0;; ++i) {
+    if (i == kMessagesPerTurn) {
+      backlog_ = true;
+      break;
+    }
     Message m;
     Result<bool> got = client_->next(m);
     if (!got.ok()) {
@@ -150,11 +156,12 @@ Status Server::run(int stop_fd) {
   const SystemClock& clock = SystemClock::instance();
   UHCA_CHECK(watch(stop_fd, EPOLLIN));
   for (;;) {
+    if (backlog_) serve_client();
     Nanos deadline = port_.service(clock.now());
     work();
     // Whoever sends from now on wakes us; what came before it could know is looked at here.
     port_.set_asleep(true);
-    bool more = work();
+    bool more = work() || backlog_;
     deadline = std::min(deadline, engine_.next_deadline());
     Nanos now = clock.now();
     Nanos left = more || deadline <= now ? 0 : deadline - now;

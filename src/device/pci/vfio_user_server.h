@@ -40,6 +40,7 @@ class Server {
   int epoll_ = -1;
   std::unique_ptr<Channel> client_;
   bool client_wants_out_ = false;
+  bool backlog_ = false;  // whole messages may have been read from the socket and not looked at: it will not wake us for them
 };
 
 }  // namespace uhca::pci::vfio_user
