@@ -367,6 +367,18 @@ UHCA_PRM_LAYOUT(create_umem_in, 0x180)
   F(umem_id, 0x48, 0x18, 1)
 UHCA_PRM_LAYOUT(create_umem_out, 0x80)
 
+#define UHCA_PRM_destroy_umem_in(F) \
+  F(opcode, 0x0, 0x10, 1) \
+  F(uid, 0x10, 0x10, 1) \
+  F(op_mod, 0x30, 0x10, 1) \
+  F(umem_id, 0x48, 0x18, 1)
+UHCA_PRM_LAYOUT(destroy_umem_in, 0x80)
+
+#define UHCA_PRM_destroy_umem_out(F) \
+  F(status, 0x0, 0x8, 1) \
+  F(syndrome, 0x20, 0x20, 1)
+UHCA_PRM_LAYOUT(destroy_umem_out, 0x80)
+
 #define UHCA_PRM_umem(F) \
   F(ats, 0x80, 0x1, 1) \
   F(log_page_size, 0x9b, 0x5, 1) \
@@ -386,6 +398,17 @@ UHCA_PRM_LAYOUT(create_uctx_in, 0x200)
   F(syndrome, 0x20, 0x20, 1) \
   F(uid, 0x50, 0x10, 1)
 UHCA_PRM_LAYOUT(create_uctx_out, 0x80)
+
+#define UHCA_PRM_destroy_uctx_in(F) \
+  F(opcode, 0x0, 0x10, 1) \
+  F(op_mod, 0x30, 0x10, 1) \
+  F(uid, 0x50, 0x10, 1)
+UHCA_PRM_LAYOUT(destroy_uctx_in, 0x80)
+
+#define UHCA_PRM_destroy_uctx_out(F) \
+  F(status, 0x0, 0x8, 1) \
+  F(syndrome, 0x20, 0x20, 1)
+UHCA_PRM_LAYOUT(destroy_uctx_out, 0x80)
 
 #define UHCA_PRM_uctx(F) \
   F(cap, 0x0, 0x20, 1)
@@ -444,7 +467,11 @@ UHCA_PRM_LAYOUT(uctx, 0x180)
   L(general_obj_out_cmd_hdr) \
   L(create_umem_in) \
   L(create_umem_out) \
+  L(destroy_umem_in) \
+  L(destroy_umem_out) \
   L(umem) \
   L(create_uctx_in) \
   L(create_uctx_out) \
+  L(destroy_uctx_in) \
+  L(destroy_uctx_out) \
   L(uctx)

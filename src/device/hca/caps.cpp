@@ -114,6 +114,9 @@ void fill_general(std::uint8_t* c, const HcaConfig& config) {
   prm::set<cap::log_pg_sz>(c, 12);
   prm::set<cap::device_frequency_mhz>(c, 1000);  // the free-running timer counts nanoseconds
   prm::set<cap::device_frequency_khz>(c, 1000000);
+  // User contexts (DEVX).
+  prm::set<cap::log_max_uctx>(c, kLogMaxUctx);
+  prm::set<cap::log_max_umem>(c, kLogMaxUmem);
   prm::set<cap::driver_version>(c, 1);
   prm::set<cap::vhca_id>(c, 1);
 }

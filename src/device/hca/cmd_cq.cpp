@@ -5,24 +5,28 @@
 #include "device/hca/cmd_handlers.h"
 #include "device/hca/data_path.h"
 #include "prm/cqe.h"
+#include "prm/umem_ref.h"
 #include "prm/wqe.h"
 
 namespace uhca::hca::cmd {
 namespace {
 
 constexpr unsigned kCqErrorState = 0xa;  // cqc.status: write or overrun error
-constexpr unsigned kCqe128Padded = 2;  // cqc.cqe_sz: 128 bytes, of which the second half is the CQE in any case
-constexpr unsigned kMiniReserved = 2;  // cqc.mini_cqe_res_format: hash 0, checksum 1, checksum and stride index 3
+constexpr unsigned kCqe128Padded = 2;    // cqc.cqe_sz: 128 bytes, of which the second half is the CQE in any case
+constexpr unsigned kMiniReserved = 2;    // cqc.mini_cqe_res_format: hash 0, checksum 1, checksum and stride index 3
 enum ModifyOp : std::uint16_t { kModerate = 0, kResize = 1 };
 // modify_cq_in.modify_field_select_resize_field_select (Linux cq.h: MLX5_CQ_MODIFY_*; mlx5_ib cq.c: MLX5_MODIFY_CQ_MASK_*).
 constexpr std::uint32_t kPeriod = 1 << 0, kCount = 1 << 1, kOverrun = 1 << 2;
 constexpr std::uint32_t kLogSize = 1 << 0, kPageOffset = 1 << 1, kPageSize = 1 << 2;
 
+// The umem fields lie at the same place in CREATE_CQ and MODIFY_CQ.
 Status buffer_of(Command& c, const void* cqc, std::span<const std::uint8_t> pas, unsigned cqe_size, QueueBuffer& out, unsigned& log_size) {
   log_size = prm::get<prm::cqc::log_cq_size>(cqc);
   if (log_size > kLogMaxCqSize) return c.refuse(Status::BAD_PARAM, "2^{} entries", log_size);
-  return take_queue_buffer(c, pas, prm::get<prm::cqc::log_page_size>(cqc) + 12, prm::get<prm::cqc::page_offset>(cqc),
-                           std::uint64_t{cqe_size} << log_size, out);
+  const std::uint64_t bytes = std::uint64_t{cqe_size} << log_size;
+  if (c.get<prm::create_cq_in::cq_umem_valid>())
+    return take_umem_buffer(c, c.get<prm::umem_ref::cq_umem_id>(), c.get<prm::umem_ref::cq_umem_offset>(), bytes, out);
+  return take_queue_buffer(c, pas, prm::get<prm::cqc::log_page_size>(cqc) + 12, prm::get<prm::cqc::page_offset>(cqc), bytes, out);
 }
 
 Status moderate(Command& c, Cq& cq) {
@@ -55,6 +59,7 @@ Status resize(Command& c, Cq& cq) {
   std::uint32_t select = c.get<prm::modify_cq_in::modify_field_select_resize_field_select>();
   if (!(select & kLogSize) || (select & ~(kLogSize | kPageOffset | kPageSize)))
     return c.refuse(Status::BAD_PARAM, "resize field select {:#x}", select);
+  if (c.get<prm::modify_cq_in::cq_umem_valid>()) return c.refuse(Status::BAD_PARAM, "resizing into a umem is not offered");
   if (cq.error) return c.refuse(Status::BAD_RES_STATE, "CQ {:#x} is in error", cq.cqn);
   QueueBuffer buf;
   unsigned log_size;
@@ -100,11 +105,13 @@ Status create_cq(Command& c) {
   if (prm::get<prm::cqc::cqe_comp_en>(cqc) && prm::get<prm::cqc::mini_cqe_res_format>(cqc) == kMiniReserved)
     return c.refuse(Status::BAD_PARAM, "mini CQE format {}", prm::get<prm::cqc::mini_cqe_res_format>(cqc));
   if (prm::get<prm::cqc::apu_cq>(cqc)) return c.refuse(Status::BAD_PARAM, "APU CQs are not offered");
-  if (c.get<prm::create_cq_in::cq_umem_valid>() || prm::get<prm::cqc::dbr_umem_valid>(cqc))
-    return c.refuse(Status::BAD_PARAM, "umem objects are not offered");
   Eq* eq = c.objects().eq(cq->eqn);
   if (eq == nullptr) return c.no_such("EQ", cq->eqn);
   if (!c.st.uars.exists(cq->uar)) return c.no_such("UAR", cq->uar);
+  if (Status s = c.may_use(Kind::kUar, cq->uar); s != Status::OK) return s;
+  if (prm::get<prm::cqc::dbr_umem_valid>(cqc)) {
+    if (Status s = take_umem_dbr(c, prm::get<prm::umem_ref::cqc_dbr_umem_id>(cqc), cq->dbr, cq->dbr); s != Status::OK) return s;
+  }
   if (bad_dbr(cq->dbr)) return c.refuse(Status::BAD_PARAM, "doorbell record at {:#x}", cq->dbr);
   Status s = buffer_of(c, cqc, c.tail(prm::create_cq_in::kBytes), cq->cqe_size, cq->buf, cq->log_size);
   if (s != Status::OK) return s;

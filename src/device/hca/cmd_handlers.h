@@ -23,6 +23,11 @@ Status query_adapter(Command&);
 Status nop(Command&);
 Status query_special_contexts(Command&);
 Status set_driver_version(Command&);
+// cmd_user.cpp
+Status create_uctx(Command&);
+Status destroy_uctx(Command&);
+Status create_umem(Command&);
+Status destroy_umem(Command&);
 // cmd_pd_uar_td.cpp
 Status alloc_pd(Command&);
 Status dealloc_pd(Command&);
@@ -134,6 +139,13 @@ Status mad_ifc(Command&);
 // `page_offset`: in units of page size / 64, as every context counts it.
 Status take_queue_buffer(Command& c, std::span<const std::uint8_t> pas, unsigned log_page, unsigned page_offset, std::uint64_t bytes,
                          QueueBuffer& out);
+// The same, of a umem that the program names: `bytes` at `offset` in there.
+Status take_umem_buffer(Command& c, std::uint32_t id, std::uint64_t offset, std::uint64_t bytes, QueueBuffer& out);
+// A doorbell record in a umem.
+Status take_umem_dbr(Command& c, std::uint32_t id, std::uint64_t offset, pci::DmaAddr& dbr);
+// Doorbell record and queue of a wq context, listed or in umems.
+Status take_wq_memory(Command& c, const void* wq, std::span<const std::uint8_t> pas, std::uint64_t bytes, pci::DmaAddr& dbr,
+                      QueueBuffer& out);
 // Writes page addresses for a QUERY, as far as the output has room from byte `from` on.
 void put_pages(Command& c, std::size_t from, const QueueBuffer& buf);
 // A doorbell record must be 8-byte aligned and not null.

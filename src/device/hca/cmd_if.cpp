@@ -159,7 +159,29 @@ prm::CmdStatus CommandInterface::dispatch(Command& c, const CommandInfo*& info) 
     return c.refuse(S::BAD_OUTP_LEN, "room for {} bytes of output, {} needed", c.out_bytes.size(), info->min_out);
   if (info->needs != Needs::kNothing && !control_.enabled) return c.refuse(S::BAD_SYS_STATE, "before ENABLE_HCA");
   if (info->needs == Needs::kInitialized && !control_.initialized) return c.refuse(S::BAD_SYS_STATE, "before INIT_HCA");
-  return info->handler(c);
+  return perform(c, *info);
+}
+
+prm::CmdStatus CommandInterface::perform(Command& c, const CommandInfo& info) {
+  using S = prm::CmdStatus;
+  // The uid lies at the same place in every command that has one.
+  c.uid = static_cast<std::uint16_t>(prm::get<prm::general_obj_in_cmd_hdr::uid>(c.in()));
+  if (!control_.ownership.user_exists(c.uid)) return c.refuse(S::BAD_PARAM, "no user context {}", c.uid);
+  const ObjectRole* role = role_of(static_cast<std::uint16_t>(info.opcode));
+  if (role == nullptr) return info.handler(c);
+  auto number = static_cast<std::uint32_t>(role->role == Role::kCreate ? 0 : prm::get(c.in(), role->number));
+  if (role->role != Role::kCreate) {
+    if (S s = c.may_use(role->kind, number); s != S::OK) return s;
+  }
+  S s = info.handler(c);
+  if (s != S::OK) return s;
+  if (role->role == Role::kCreate) {
+    for (std::uint32_t id : c.umems) ++control_.umems.at(id).users;
+    control_.ownership.created(role->kind, static_cast<std::uint32_t>(prm::get(c.out(), role->number)), c.uid, std::move(c.umems));
+  } else if (role->role == Role::kDestroy) {
+    for (std::uint32_t id : control_.ownership.destroyed(role->kind, number)) --control_.umems.at(id).users;
+  }
+  return s;
 }
 
 void CommandInterface::execute(unsigned slot) {

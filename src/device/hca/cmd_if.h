@@ -27,6 +27,8 @@ struct Command {
   std::span<const std::uint8_t> in_bytes;
   std::span<std::uint8_t> out_bytes;
   std::uint32_t syndrome = 0;
+  std::uint16_t uid = 0;             // the user context that issues it; 0: the driver
+  std::vector<std::uint32_t> umems;  // what the object that it creates will hold (take_umem_buffer)
 
   const std::uint8_t* in() const { return in_bytes.data(); }
   std::uint8_t* out() const { return out_bytes.data(); }
@@ -65,6 +67,11 @@ struct Command {
   prm::CmdStatus no_such(const char* what, std::uint32_t number) { return refuse(prm::CmdStatus::BAD_RES, "no {} {:#x}", what, number); }
   prm::CmdStatus in_use(const char* what, std::uint32_t number, unsigned users) {
     return refuse(prm::CmdStatus::BAD_RES_STATE, "{} {:#x} has {} users", what, number, users);
+  }
+  // Whether this command's user may name the object (ownership.h).
+  prm::CmdStatus may_use(Kind k, std::uint32_t number) {
+    if (st.ownership.may_use(k, number, uid)) return prm::CmdStatus::OK;
+    return refuse(prm::CmdStatus::BAD_RES, "{} {:#x} belongs to another user context than {}", kind_name(k), number, uid);
   }
   prm::CmdStatus exhausted(const char* what) { return refuse(prm::CmdStatus::NO_RES, "no {} left", what); }
 
@@ -120,6 +127,8 @@ class CommandInterface {
   prm::DeliveryStatus read_input(const std::uint8_t* entry, std::vector<std::uint8_t>& in);
   prm::DeliveryStatus walk_output(const std::uint8_t* entry, std::size_t len, std::vector<pci::DmaAddr>& boxes);
   prm::CmdStatus dispatch(Command& c, const CommandInfo*& info);
+  // The command itself, with who owns what before and after.
+  prm::CmdStatus perform(Command& c, const CommandInfo& info);
   bool planned_failure(prm::Opcode op, prm::CmdStatus* status);
 
   Hca& hca_;

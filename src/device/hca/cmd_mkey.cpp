@@ -5,6 +5,7 @@
 
 #include "device/hca/cmd_handlers.h"
 #include "device/hca/data_path.h"
+#include "prm/umem_ref.h"
 
 namespace uhca::hca::cmd {
 namespace {
@@ -37,6 +38,26 @@ Status take_mtts(Command& c, Mkey& k) {
   return Status::OK;
 }
 
+// ... of a umem: entry 0 is the page of `start`, at the given offset.
+Status take_umem_mtts(Command& c, Mkey& k) {
+  const std::uint64_t page = std::uint64_t{1} << k.log_page, offset = c.get<prm::umem_ref::mkey_umem_offset>();
+  const auto pages128 = ((static_cast<unsigned __int128>(k.start & (page - 1)) + k.len) + page - 1) >> k.log_page;
+  if (pages128 > (~std::uint64_t{0} >> k.log_page)) return c.refuse(Status::BAD_PARAM, "{:#x} bytes from {:#x} in a umem", k.len, k.start);
+  const auto pages = static_cast<std::uint64_t>(pages128);
+  QueueBuffer b;
+  Status s = take_umem_buffer(c, c.get<prm::umem_ref::mkey_umem_id>(), offset, pages << k.log_page, b);
+  if (s != Status::OK) return s;
+  if (k.log_page > b.log_page)
+    return c.refuse(Status::BAD_PARAM, "pages of 2^{} bytes in a umem whose pages have 2^{}", k.log_page, b.log_page);
+  k.mtt.reserve(pages);
+  for (std::uint64_t i = 0; i < pages; ++i) {
+    pci::DmaAddr a = b.at(i << k.log_page);
+    if ((a & (page - 1)) != 0) return c.refuse(Status::BAD_PARAM, "umem offset {:#x} is not aligned to 2^{}", offset, k.log_page);
+    k.mtt.push_back(a);
+  }
+  return Status::OK;
+}
+
 // ... and indirect.
 Status take_klms(Command& c, Mkey& k) {
   auto list = c.tail(prm::create_mkey_in::kBytes);
@@ -58,12 +79,13 @@ Status create_mkey(Command& c) {
   unsigned mode = prm::get<prm::mkc::access_mode_1_0>(mkc) | prm::get<prm::mkc::access_mode_4_2>(mkc) << 2;
   if (mode > static_cast<unsigned>(MkeyMode::kKsm)) return c.refuse(Status::BAD_PARAM, "access mode {} is not offered", mode);
   if (c.get<prm::create_mkey_in::pg_access>()) return c.refuse(Status::BAD_PARAM, "on-demand paging is not offered");
-  if (c.get<prm::create_mkey_in::mkey_umem_valid>()) return c.refuse(Status::BAD_PARAM, "umem objects are not offered");
   if (prm::get<prm::mkc::bsf_en>(mkc) || prm::get<prm::mkc::bsf_octword_size>(mkc))
     return c.refuse(Status::BAD_PARAM, "signature keys are not offered");
   k->mode = static_cast<MkeyMode>(mode);
   k->pd = prm::get<prm::mkc::pd>(mkc);
   if (!c.st.pds.exists(k->pd)) return c.no_such("PD", k->pd);
+  if (Status s = c.may_use(Kind::kPd, k->pd); s != Status::OK) return s;
+  if (k->mode == MkeyMode::kPa && c.uid != 0) return c.refuse(Status::BAD_PARAM, "physical addressing is the driver's only");
   k->free = prm::get<prm::mkc::free>(mkc);
   k->lr = prm::get<prm::mkc::lr>(mkc);
   k->lw = prm::get<prm::mkc::lw>(mkc);
@@ -84,7 +106,8 @@ Status create_mkey(Command& c) {
   if (k->mode == MkeyMode::kMtt) {
     if (k->length64) return c.refuse(Status::BAD_PARAM, "length64 needs physical addressing");
     if (k->log_page < 12 && !(k->free && k->log_page == 0)) return c.refuse(Status::BAD_PARAM, "pages of 2^{} bytes", k->log_page);
-    if (Status s = take_mtts(c, *k); s != Status::OK) return s;
+    Status s = c.get<prm::create_mkey_in::mkey_umem_valid>() ? take_umem_mtts(c, *k) : take_mtts(c, *k);
+    if (s != Status::OK) return s;
   } else if (k->mode == MkeyMode::kKlms || k->mode == MkeyMode::kKsm) {
     if (Status s = take_klms(c, *k); s != Status::OK) return s;
   }

@@ -8,6 +8,7 @@
 #include "device/hca/cmd_handlers.h"
 #include "device/hca/data_path.h"
 #include "device/hca/qp_context.h"
+#include "prm/umem_ref.h"
 
 namespace uhca::hca::cmd {
 namespace {
@@ -105,9 +106,25 @@ Status take_queues(Command& c, Qp& qp, const std::uint8_t* qpc) {
   qp.dbr = prm::get<prm::qpc::dbr_addr>(qpc);
   std::uint64_t bytes = qp.sq_offset() + (qp.has_sq ? std::uint64_t{64} << qp.log_sq_size : 0);
   if (bytes == 0) return Status::OK;
+  if (prm::get<prm::qpc::dbr_umem_valid>(qpc)) {
+    if (Status s = take_umem_dbr(c, prm::get<prm::umem_ref::qpc_dbr_umem_id>(qpc), qp.dbr, qp.dbr); s != Status::OK) return s;
+  }
   if (bad_dbr(qp.dbr)) return c.refuse(Status::BAD_PARAM, "doorbell record at {:#x}", qp.dbr);
+  if (c.get<prm::create_qp_in::wq_umem_valid>())
+    return take_umem_buffer(c, c.get<prm::umem_ref::qp_umem_id>(), c.get<prm::umem_ref::qp_umem_offset>(), bytes, qp.buf);
   return take_queue_buffer(c, c.tail(prm::create_qp_in::kBytes), prm::get<prm::qpc::log_page_size>(qpc) + 12,
                            prm::get<prm::qpc::page_offset>(qpc), bytes, qp.buf);
+}
+
+// What the new QP names must be its user's.
+Status may_use_all(Command& c, const Qp& qp, const std::uint8_t* qpc) {
+  for (auto [kind, n] :
+       {std::pair{Kind::kPd, qp.pd}, std::pair{Kind::kUar, qp.uar}, std::pair{Kind::kXrcd, qp.xrcd},
+        std::pair{Kind::kCounterSet, std::uint32_t{qp.counter_set}}, std::pair{Kind::kCq, prm::get<prm::qpc::cqn_snd>(qpc)},
+        std::pair{Kind::kCq, prm::get<prm::qpc::cqn_rcv>(qpc)}, std::pair{Kind::kSrq, prm::get<prm::qpc::srqn_rmpn_xrqn>(qpc)}}) {
+    if (Status s = c.may_use(kind, n); s != Status::OK) return s;
+  }
+  return Status::OK;
 }
 
 void hold(Command& c, Qp& qp, bool on) {
@@ -126,8 +143,6 @@ Status create_qp(Command& c) {
   const std::uint8_t* qpc = c.at<prm::create_qp_in::qpc>();
   unsigned st = prm::get<prm::qpc::st>(qpc);
   if (!known_type(c.hca.config(), st)) return c.refuse(Status::BAD_PARAM, "transport service {:#x} is not offered", st);
-  if (c.get<prm::create_qp_in::wq_umem_valid>() || prm::get<prm::qpc::dbr_umem_valid>(qpc))
-    return c.refuse(Status::BAD_PARAM, "umem objects are not offered");
   if (c.get<prm::create_qp_in::input_qpn>() != 0) return c.refuse(Status::BAD_PARAM, "QPNs cannot be chosen");
   if (prm::get<prm::qpc::wq_signature>(qpc)) return c.refuse(Status::BAD_PARAM, "WQE signatures are not offered");
   auto qp = std::make_unique<Qp>();
@@ -148,6 +163,7 @@ Status create_qp(Command& c) {
     qp->xrcd = prm::get<prm::qpc::xrcd>(qpc);
     if (!c.st.xrcds.exists(qp->xrcd)) return c.no_such("XRCD", qp->xrcd);
   }
+  if (Status s = may_use_all(c, *qp, qpc); s != Status::OK) return s;
   if (Status s = take_queues(c, *qp, qpc); s != Status::OK) return s;
   if (!c.st.uars.exists(qp->uar) && (qp->has_sq || qp->uar != 0)) return c.no_such("UAR", qp->uar);
   if (qp->type == QpType::kQp1 && c.objects().gsi != nullptr)

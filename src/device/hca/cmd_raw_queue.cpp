@@ -5,6 +5,7 @@
 #include "device/hca/cmd_handlers.h"
 #include "device/hca/data_path.h"
 #include "prm/cmd_eth.h"
+#include "prm/umem_ref.h"
 
 namespace uhca::hca::cmd {
 namespace {
@@ -32,13 +33,11 @@ Status take_wq(Command& c, RawQueue& q, const std::uint8_t* ctx) {
   if (prm::get<prm::rqc::hairpin>(ctx)) return c.refuse(Status::BAD_PARAM, "hairpin queues are not offered");
   q.cq = c.objects().cq(cqn);
   if (q.cq == nullptr) return c.no_such("CQ", cqn);
+  if (Status s = c.may_use(Kind::kCq, cqn); s != Status::OK) return s;
   unsigned type = prm::get<prm::wq::wq_type>(wq);
   if (type != kWqCyclic) return c.refuse(Status::BAD_PARAM, "wq_type {} is not offered", type);
-  if (prm::get<prm::wq::wq_umem_valid>(wq) || prm::get<prm::wq::dbr_umem_valid>(wq))
-    return c.refuse(Status::BAD_PARAM, "umem objects are not offered");
   q.pd = prm::get<prm::wq::pd>(wq);
   q.uar = q.send ? prm::get<prm::wq::uar_page>(wq) : 0;
-  q.dbr = prm::get<prm::wq::dbr_addr>(wq);
   q.log_size = prm::get<prm::wq::log_wq_sz>(wq);
   q.log_stride = prm::get<prm::wq::log_wq_stride>(wq);
   if (q.pd != 0 && !c.st.pds.exists(q.pd)) return c.no_such("PD", q.pd);
@@ -46,9 +45,10 @@ Status take_wq(Command& c, RawQueue& q, const std::uint8_t* ctx) {
   if (q.log_size > kLogMaxWqSize) return c.refuse(Status::BAD_PARAM, "2^{} WQEs", q.log_size);
   unsigned least = q.send ? 6 : 4, most = q.send ? 9 : 10;
   if (q.log_stride < least || q.log_stride > most) return c.refuse(Status::BAD_PARAM, "WQEs of 2^{} bytes", q.log_stride);
-  if (bad_dbr(q.dbr)) return c.refuse(Status::BAD_PARAM, "doorbell record at {:#x}", q.dbr);
-  return take_queue_buffer(c, c.tail(prm::create_rq_in::kBytes), prm::get<prm::wq::log_wq_pg_sz>(wq) + 12,
-                           prm::get<prm::wq::page_offset>(wq), std::uint64_t{1} << (q.log_size + q.log_stride), q.buf);
+  for (auto [kind, n] : {std::pair{Kind::kPd, q.pd}, std::pair{Kind::kUar, q.uar}}) {
+    if (Status s = c.may_use(kind, n); s != Status::OK) return s;
+  }
+  return take_wq_memory(c, wq, c.tail(prm::create_rq_in::kBytes), std::uint64_t{1} << (q.log_size + q.log_stride), q.dbr, q.buf);
 }
 
 void hold(Command& c, RawQueue& q, int d) {
@@ -132,6 +132,18 @@ Status destroy(Command& c, bool send) {
 }
 
 }  // namespace
+
+Status take_wq_memory(Command& c, const void* wq, std::span<const std::uint8_t> pas, std::uint64_t bytes, pci::DmaAddr& dbr,
+                      QueueBuffer& out) {
+  dbr = prm::get<prm::wq::dbr_addr>(wq);
+  if (prm::get<prm::wq::dbr_umem_valid>(wq)) {
+    if (Status s = take_umem_dbr(c, prm::get<prm::umem_ref::wq_dbr_umem_id>(wq), dbr, dbr); s != Status::OK) return s;
+  }
+  if (bad_dbr(dbr)) return c.refuse(Status::BAD_PARAM, "doorbell record at {:#x}", dbr);
+  if (prm::get<prm::wq::wq_umem_valid>(wq))
+    return take_umem_buffer(c, prm::get<prm::umem_ref::wq_umem_id>(wq), prm::get<prm::umem_ref::wq_umem_offset>(wq), bytes, out);
+  return take_queue_buffer(c, pas, prm::get<prm::wq::log_wq_pg_sz>(wq) + 12, prm::get<prm::wq::page_offset>(wq), bytes, out);
+}
 
 Status create_rq(Command& c) {
   const std::uint8_t* ctx = c.at<prm::create_rq_in::ctx>();

@@ -14,6 +14,11 @@
 namespace uhca::hca {
 namespace {
 
+// min_out: where callers need not have room for the whole answer.
+#define UHCA_CMD_CUT(op_, handler_, needs_, in_, out_, min_out_)                                                                    \
+  CommandInfo {                                                                                                                     \
+    prm::Opcode::op_, cmd::handler_, prm::in_::kBytes, min_out_, Needs::needs_, &prm::in_##_table::kInfo, &prm::out_##_table::kInfo \
+  }
 #define UHCA_CMD(op_, handler_, needs_, in_, out_)                                                                 \
   CommandInfo {                                                                                                    \
     prm::Opcode::op_, cmd::handler_, prm::in_::kBytes, prm::out_::kBytes, Needs::needs_, &prm::in_##_table::kInfo, \
@@ -24,7 +29,8 @@ namespace {
 
 // Sorted by opcode.
 constexpr CommandInfo kTable[] = {
-    UHCA_CMD(QUERY_HCA_CAP, query_hca_cap, kEnabled, query_hca_cap_in, query_hca_cap_out),
+    UHCA_CMD_CUT(QUERY_HCA_CAP, query_hca_cap, kEnabled, query_hca_cap_in, query_hca_cap_out,
+                 prm::byte_of<prm::query_hca_cap_out::capability>),
     UHCA_CMD(QUERY_ADAPTER, query_adapter, kEnabled, query_adapter_in, query_adapter_out),
     UHCA_CMD(INIT_HCA, init_hca, kEnabled, init_hca_in, init_hca_out),
     UHCA_CMD(TEARDOWN_HCA, teardown_hca, kInitialized, teardown_hca_in, teardown_hca_out),
@@ -137,8 +143,13 @@ constexpr CommandInfo kTable[] = {
     UHCA_CMD_N(DEALLOC_FLOW_COUNTER, dealloc_flow_counter),
     UHCA_CMD_N(QUERY_FLOW_COUNTER, query_flow_counter),
     UHCA_CMD_N(MODIFY_FLOW_TABLE, modify_flow_table),
+    UHCA_CMD_N(CREATE_UCTX, create_uctx),
+    UHCA_CMD_N(DESTROY_UCTX, destroy_uctx),
+    UHCA_CMD_N(CREATE_UMEM, create_umem),
+    UHCA_CMD_N(DESTROY_UMEM, destroy_umem),
 };
 #undef UHCA_CMD
+#undef UHCA_CMD_CUT
 #undef UHCA_CMD_N
 
 constexpr bool sorted() {

@@ -16,12 +16,14 @@ void Control::forget_objects() {
   transport_domains.reset();
   xrcds.reset();
   for (NumberPool* p : {&counter_ids, &mkey_indexes, &eqns, &cqns, &srqns, &raw_queue_numbers, &tisns, &tirns, &rqtns, &table_ids,
-                        &group_ids, &flow_counter_ids})
+                        &group_ids, &flow_counter_ids, &umem_ids})
     p->reset();
   next_block = 0;
   next_qpn = end_qpn = 0;
   freed_qpns.clear();
   l2_table.clear();
+  umems.clear();
+  ownership.forget_objects();
 }
 
 void Control::reset() {
@@ -47,7 +49,7 @@ void Control::reset() {
 }
 
 std::size_t Control::live() const {
-  return pds.size() + uars.size() + transport_domains.size() + xrcds.size();
+  return pds.size() + uars.size() + transport_domains.size() + xrcds.size() + umems.size() + ownership.users();
 }
 
 std::optional<std::uint32_t> Control::take_qpn(QpnLease& lease) {

@@ -15,6 +15,7 @@
 #include "device/hca/counters.h"
 #include "device/hca/hca.h"
 #include "device/hca/number_pool.h"
+#include "device/hca/ownership.h"
 #include "prm/cmd_object.h"
 #include "prm/cmd_vport.h"
 #include "prm/queue_context.h"
@@ -54,6 +55,12 @@ class NumberedObjects {
   std::unordered_map<std::uint32_t, unsigned> users_;
 };
 
+// Memory that a program registered, for its queues (CREATE_UMEM).
+struct Umem {
+  QueueBuffer buf;
+  unsigned users = 0;  // objects in it
+};
+
 struct Control {
   Control(const HcaConfig& config, Objects& objects);
   // As after power-on. QPN blocks stay leased.
@@ -77,6 +84,10 @@ struct Control {
   NumberedObjects uars{Hca::kFirstUar, Hca::kBar0Size / 4096 - Hca::kFirstUar};
   NumberedObjects transport_domains{1, 1u << 16};
   NumberedObjects xrcds{0x10, (1u << 24) - 0x10};
+
+  Ownership ownership;
+  std::unordered_map<std::uint32_t, Umem> umems;
+  NumberPool umem_ids{1, 1u << kLogMaxUmem};
 
   NumberPool counter_ids{1, 255};
   NumberPool mkey_indexes{0x100, (1u << 24) - 0x100};

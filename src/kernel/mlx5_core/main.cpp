@@ -291,13 +291,15 @@ void mlx5_core_dev::pages_eqe(void* self, const std::uint8_t* eqe) {
 void mlx5_core_dev::comp_eqe(void* self, const std::uint8_t* eqe) {
   auto& dev = *static_cast<mlx5_core_dev*>(self);
   std::uint32_t cqn = prm::get<prm::comp_event::cq_number>(event_data(eqe));
-  if (!dev.cqs_.with(cqn, [](mlx5_core_cq& cq) { cq.comp(cq); })) log::debug("completion event for CQ {:#x}, which is gone", cqn);
+  if (!dev.cqs_.with(cqn, [eqe](mlx5_core_cq& cq) { cq.comp_eqe != nullptr ? cq.comp_eqe(cq, eqe) : cq.comp(cq); }))
+    log::debug("completion event for CQ {:#x}, which is gone", cqn);
 }
 
 void mlx5_core_dev::async_eqe(void* self, const std::uint8_t* eqe) {
   auto& dev = *static_cast<mlx5_core_dev*>(self);
   auto type = static_cast<EventType>(prm::get<prm::eqe::event_type>(eqe));
   const void* data = event_data(eqe);
+  if (auto tap = dev.event_tap_.load(std::memory_order_acquire)) tap(dev.tap_context_.load(std::memory_order_acquire), eqe);
   switch (type) {
     case EventType::PATH_MIG:
     case EventType::COMM_EST:
@@ -336,6 +338,11 @@ void mlx5_core_dev::async_eqe(void* self, const std::uint8_t* eqe) {
 void mlx5_core_dev::set_port_listener(void (*listener)(void*, std::uint8_t), void* context) {
   port_context_.store(context, std::memory_order_release);
   port_listener_.store(listener, std::memory_order_release);
+}
+
+void mlx5_core_dev::set_event_tap(void (*tap)(void*, const std::uint8_t*), void* context) {
+  tap_context_.store(context, std::memory_order_release);
+  event_tap_.store(tap, std::memory_order_release);
 }
 
 Status mlx5_core_dev::create_cq(mlx5_core_cq& cq, std::vector<std::uint8_t>& in) {

@@ -28,6 +28,8 @@ struct mlx5_core_cq : TableObject {
   std::uint32_t cqn = 0;
   void (*comp)(mlx5_core_cq& cq) = nullptr;
   void (*event)(mlx5_core_cq& cq, EventType type) = nullptr;
+  // In the place of comp, for who wants the EQE (64 bytes).
+  void (*comp_eqe)(mlx5_core_cq& cq, const std::uint8_t* eqe) = nullptr;
 };
 struct mlx5_core_qp : TableObject {
   std::uint32_t qpn = 0;
@@ -105,11 +107,12 @@ class mlx5_core_dev {
   Result<std::uint32_t> comp_eqn(unsigned vector) const;
 
   // ---- plain objects (errors: as the firmware answers)
-  Result<std::uint32_t> alloc_uar();
+  // `uid`: the user context that shall own it; 0: the driver.
+  Result<std::uint32_t> alloc_uar(std::uint16_t uid = 0);
   Status dealloc_uar(std::uint32_t uar);
-  Result<std::uint32_t> alloc_pd();
+  Result<std::uint32_t> alloc_pd(std::uint16_t uid = 0);
   Status dealloc_pd(std::uint32_t pdn);
-  Result<std::uint32_t> alloc_transport_domain();
+  Result<std::uint32_t> alloc_transport_domain(std::uint16_t uid = 0);
   Status dealloc_transport_domain(std::uint32_t td);
   Result<std::uint32_t> alloc_xrcd();
   Status dealloc_xrcd(std::uint32_t xrcdn);
@@ -128,12 +131,19 @@ class mlx5_core_dev {
   Status create_cq(mlx5_core_cq& cq, std::vector<std::uint8_t>& in);
   // No callback of the CQ runs after this.
   Status destroy_cq(mlx5_core_cq& cq);
+  // For CQs that are created and destroyed otherwise (DEVX). False: no place. After untrack_cq no callback runs.
+  bool track_cq(mlx5_core_cq& cq) { return cqs_.insert(cq.cqn, &cq); }
+  void untrack_cq(mlx5_core_cq& cq) { cqs_.remove(cq.cqn, &cq); }
   Status create_qp(mlx5_core_qp& qp, std::vector<std::uint8_t>& in);
   Status destroy_qp(mlx5_core_qp& qp);
   // SRQs are of several kinds, whose commands mlx5_ib issues; here their events are routed. ENOMEM.
   Status add_srq(mlx5_core_srq& srq);
   // No callback of the SRQ runs after this.
   void remove_srq(mlx5_core_srq& srq) { srqs_.remove(srq.srqn, &srq); }
+
+  // ---- user contexts (DEVX): a uid under which commands may be issued
+  Result<std::uint16_t> create_uctx();
+  Status destroy_uctx(std::uint16_t uid);
 
   // ---- port and vport
   struct PortSpeed {
@@ -152,6 +162,8 @@ class mlx5_core_dev {
   Status set_roce_address(std::uint16_t index, const RoceAddressEntry& entry);
 
   // Port events: sub type of the EQE (1 down, 4 up; Linux: MLX5_PORT_CHANGE_SUBTYPE_*). One listener; any thread.
+  // Every asynchronous event (not commands, pages, completions), as an EQE of 64 bytes, before its own receiver. One tap; any thread.
+  void set_event_tap(void (*tap)(void*, const std::uint8_t* eqe), void* context);
   void set_port_listener(void (*listener)(void*, std::uint8_t sub_type), void* context);
 
  private:
@@ -185,7 +197,7 @@ class mlx5_core_dev {
   void stop_comp_eqs();
 
   // op with a number in the output bits 0x48..0x5f / in the input, where every alloc/dealloc command has it.
-  Result<std::uint32_t> alloc_number(prm::Opcode op);
+  Result<std::uint32_t> alloc_number(prm::Opcode op, std::uint16_t uid = 0);
   Status dealloc_number(prm::Opcode op, std::uint32_t number);
   Status access_reg(std::uint16_t id, bool write, void* data, std::size_t len);
 
@@ -218,6 +230,8 @@ class mlx5_core_dev {
   ObjectTable<mlx5_core_srq> srqs_;
   std::atomic<void (*)(void*, std::uint8_t)> port_listener_{nullptr};
   std::atomic<void*> port_context_{nullptr};
+  std::atomic<void (*)(void*, const std::uint8_t*)> event_tap_{nullptr};
+  std::atomic<void*> tap_context_{nullptr};
   std::atomic<std::uint8_t> mkey_variant_{0};
 };
 

@@ -15,9 +15,10 @@ using In = prm::dealloc_pd_in;
 
 }  // namespace
 
-Result<std::uint32_t> mlx5_core_dev::alloc_number(prm::Opcode op) {
+Result<std::uint32_t> mlx5_core_dev::alloc_number(prm::Opcode op, std::uint16_t uid) {
   std::uint8_t in[prm::alloc_pd_in::kBytes] = {}, out[Out::kBytes] = {};
   prm::set<prm::alloc_pd_in::opcode>(in, static_cast<std::uint16_t>(op));
+  prm::set<prm::alloc_pd_in::uid>(in, uid);
   UHCA_CHECK(cmd_.exec(in, sizeof in, out, sizeof out));
   return std::uint32_t{prm::get<Out::pd>(out)};
 }
@@ -29,20 +30,20 @@ Status mlx5_core_dev::dealloc_number(prm::Opcode op, std::uint32_t number) {
   return cmd_.exec(in, sizeof in, out, sizeof out);
 }
 
-Result<std::uint32_t> mlx5_core_dev::alloc_uar() {
-  return alloc_number(prm::Opcode::ALLOC_UAR);
+Result<std::uint32_t> mlx5_core_dev::alloc_uar(std::uint16_t uid) {
+  return alloc_number(prm::Opcode::ALLOC_UAR, uid);
 }
 Status mlx5_core_dev::dealloc_uar(std::uint32_t uar) {
   return dealloc_number(prm::Opcode::DEALLOC_UAR, uar);
 }
-Result<std::uint32_t> mlx5_core_dev::alloc_pd() {
-  return alloc_number(prm::Opcode::ALLOC_PD);
+Result<std::uint32_t> mlx5_core_dev::alloc_pd(std::uint16_t uid) {
+  return alloc_number(prm::Opcode::ALLOC_PD, uid);
 }
 Status mlx5_core_dev::dealloc_pd(std::uint32_t pdn) {
   return dealloc_number(prm::Opcode::DEALLOC_PD, pdn);
 }
-Result<std::uint32_t> mlx5_core_dev::alloc_transport_domain() {
-  return alloc_number(prm::Opcode::ALLOC_TRANSPORT_DOMAIN);
+Result<std::uint32_t> mlx5_core_dev::alloc_transport_domain(std::uint16_t uid) {
+  return alloc_number(prm::Opcode::ALLOC_TRANSPORT_DOMAIN, uid);
 }
 Status mlx5_core_dev::dealloc_transport_domain(std::uint32_t td) {
   return dealloc_number(prm::Opcode::DEALLOC_TRANSPORT_DOMAIN, td);
@@ -57,6 +58,20 @@ Status mlx5_core_dev::dealloc_xrcd(std::uint32_t xrcdn) {
 Status mlx5_core_dev::add_srq(mlx5_core_srq& srq) {
   if (srqs_.insert(srq.srqn, &srq)) return success();
   return refuse(ENOMEM, "SRQ {:#x}: no place in the table", srq.srqn);
+}
+
+Result<std::uint16_t> mlx5_core_dev::create_uctx() {
+  std::uint8_t in[prm::create_uctx_in::kBytes] = {}, out[prm::create_uctx_out::kBytes] = {};
+  prm::set<prm::create_uctx_in::opcode>(in, static_cast<std::uint16_t>(prm::Opcode::CREATE_UCTX));
+  UHCA_CHECK(cmd_.exec(in, sizeof in, out, sizeof out));
+  return static_cast<std::uint16_t>(prm::get<prm::create_uctx_out::uid>(out));
+}
+
+Status mlx5_core_dev::destroy_uctx(std::uint16_t uid) {
+  std::uint8_t in[prm::destroy_uctx_in::kBytes] = {}, out[prm::destroy_uctx_out::kBytes] = {};
+  prm::set<prm::destroy_uctx_in::opcode>(in, static_cast<std::uint16_t>(prm::Opcode::DESTROY_UCTX));
+  prm::set<prm::destroy_uctx_in::uid>(in, uid);
+  return cmd_.exec(in, sizeof in, out, sizeof out);
 }
 
 Result<std::uint32_t> mlx5_core_dev::create_mkey(std::vector<std::uint8_t>& in) {

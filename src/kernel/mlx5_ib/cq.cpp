@@ -106,6 +106,7 @@ Result<std::unique_ptr<ib_cq>> create_cq(ib_device& d, ib_ucontext* uctx, const 
 
   std::vector<std::uint8_t> in(prm::create_cq_in::kBytes + pages.pas.size() * 8);
   for (std::size_t i = 0; i < pages.pas.size(); ++i) prm::set<prm::create_cq_in::pas>(in.data(), pages.pas[i], i);
+  prm::set<prm::create_cq_in::uid>(in.data(), c.devx_uid);
   void* cqc = prm::at<prm::create_cq_in::cq_context>(in.data());
   cq->size_code = padded ? kCqe128Padded : ucmd.cqe_size == 128 ? kCqe128 : 0;
   prm::set<prm::cqc::cqe_sz>(cqc, cq->size_code);

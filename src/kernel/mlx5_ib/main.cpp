@@ -13,12 +13,14 @@
 #include "base/types.h"
 #include "kernel/mlx5_ib/clock.h"
 #include "kernel/mlx5_ib/dev_resources.h"
+#include "kernel/mlx5_ib/devx.h"
 #include "kernel/mlx5_ib/kernel_queue.h"
 #include "kernel/mlx5_ib/mlx5_ib.h"
 #include "kernel/mlx5_ib/mlx5_ib_dev.h"
 #include "kernel/mlx5_ib/netdev_state.h"
 
 namespace uhca::kernel::mlx5 {
+
 namespace {
 
 // IB_DEVICE_* of <rdma/ib_verbs.h>.
@@ -331,10 +333,12 @@ Result<ib_device*> mlx5_ib_probe(pci::InprocEndpoint& slot) {
 
   UHCA_CHECK(m.set_roce(true));
   m.set_port_listener(&mlx5::port_event, dev.get());
+  mlx5::devx_init(*dev);
   dev->netdev_news = rdma_netdev_news();  // before the table is first read: no change is missed
   Status registered = ib_register_device(*dev);
   if (!registered) {
     m.set_port_listener(nullptr, nullptr);
+    mlx5::devx_cleanup(*dev);
     fd::close(dev->netdev_news);
     if (Status s = m.set_roce(false); !s) log::error("RoCE could not be switched off");
     return registered.error();
@@ -350,6 +354,7 @@ void mlx5_ib_remove(ib_device* d) {
   fd::close(dev->netdev_news);
   ib_unregister_device(*dev);
   dev->mdev->set_port_listener(nullptr, nullptr);
+  mlx5::devx_cleanup(*dev);
   if (Status s = dev->mdev->set_roce(false); !s) log::error("{}: RoCE could not be switched off", dev->name);
 }
 

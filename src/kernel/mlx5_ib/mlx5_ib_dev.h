@@ -23,6 +23,7 @@ inline constexpr std::uint32_t kAccessLocalWrite = 1, kAccessRemoteWrite = 2, kA
 
 class DevResources;
 class ClockPages;
+class DevxEvents;  // devx.h
 
 struct mlx5_ib_dev final : ib_device {
   explicit mlx5_ib_dev(pci::InprocEndpoint& s);
@@ -31,6 +32,8 @@ struct mlx5_ib_dev final : ib_device {
   pci::InprocEndpoint& slot;
   std::unique_ptr<mlx5_core_dev> mdev;
   int netdev_news = -1;         // rdma_netdev_news
+  std::unique_ptr<DevxEvents> devx_events;
+  std::uint16_t devx_whitelist_uid = 0;  // for the queries of contexts without DEVX; 0: the device has no user contexts
   std::uint8_t min_inline = 0;  // nic vport context: min_wqe_inline_mode
   std::unique_ptr<DevResources> devr;
   std::unique_ptr<ClockPages> clock;
@@ -56,6 +59,7 @@ struct UarEntry {
 
 struct mlx5_ib_ucontext final : ib_ucontext {
   std::uint32_t tdn = 0;
+  std::uint16_t devx_uid = 0;  // 0: opened without DEVX
   std::uint8_t cqe_version = 0;
   bool lib_uar_dyn = false;
   std::vector<std::uint32_t> sys_pages;  // static UAR pages of programs without dynamic mode

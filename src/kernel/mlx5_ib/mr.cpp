@@ -18,6 +18,10 @@ constexpr unsigned kLogPage = 31;
 constexpr std::uint64_t kPresent = 3;  // MTT: readable and writable (Linux: MLX5_IB_MTT_PRESENT)
 constexpr std::uint32_t kModeMtt = 1;
 
+std::uint16_t uid_of(ib_ucontext* c) {
+  return c != nullptr ? to_mucontext(*c).devx_uid : std::uint16_t{0};
+}
+
 }  // namespace
 
 Result<std::unique_ptr<ib_pd>> alloc_pd(ib_device& d, ib_ucontext* uctx, Udata* udata) {
@@ -25,7 +29,7 @@ Result<std::unique_ptr<ib_pd>> alloc_pd(ib_device& d, ib_ucontext* uctx, Udata* 
   auto pd = std::make_unique<mlx5_ib_pd>();
   pd->device = &d;
   pd->ucontext = uctx;
-  pd->pdn = UHCA_TRY(m.alloc_pd());
+  pd->pdn = UHCA_TRY(m.alloc_pd(uid_of(uctx)));
   if (udata != nullptr) {
     ::mlx5_ib_alloc_pd_resp resp{pd->pdn};
     if (Status s = udata->copy_out(&resp, sizeof resp); !s) {
@@ -63,6 +67,7 @@ Result<std::unique_ptr<ib_mr>> create_mr(ib_pd& pd, std::unique_ptr<mm::Umem>& u
   std::size_t entries = (align_up(dma + length, page) - first) >> kLogPage;
   std::size_t octowords = (entries + 1) / 2;
   std::vector<std::uint8_t> in(prm::create_mkey_in::kBytes + octowords * 16);
+  prm::set<prm::create_mkey_in::uid>(in.data(), uid_of(pd.ucontext));
   void* mkc = prm::at<prm::create_mkey_in::memory_key_mkey_entry>(in.data());
   prm::set<prm::mkc::access_mode_1_0>(mkc, kModeMtt);
   prm::set<prm::mkc::umr_en>(mkc, 1);

@@ -230,6 +230,7 @@ Result<std::unique_ptr<ib_qp>> create_qp(ib_device& d, ib_pd* ibpd, ib_qp_init_a
 
   std::vector<std::uint8_t> in(prm::create_qp_in::kBytes + pages.pas.size() * 8);
   for (std::size_t i = 0; i < pages.pas.size(); ++i) prm::set<prm::create_qp_in::pas>(in.data(), pages.pas[i], i);
+  if (pd.ucontext != nullptr) prm::set<prm::create_qp_in::uid>(in.data(), to_mucontext(*pd.ucontext).devx_uid);
   void* qpc = prm::at<prm::create_qp_in::qpc>(in.data());
   prm::set<prm::qpc::st>(qpc, to_mlx5_st(attr.qp_type));
   prm::set<prm::qpc::pm_state>(qpc, kMigrated);

@@ -4,9 +4,8 @@
 #include <rdma/mlx5_user_ioctl_cmds.h>
 #include <rdma/mlx5_user_ioctl_verbs.h>
 
-#include <vector>
-
 #include "base/log.h"
+#include "kernel/mlx5_ib/devx.h"
 #include "kernel/mlx5_ib/mlx5_ib_dev.h"
 #include "kernel/mlx5_ib/uapi_ids.h"
 #include "kernel/uverbs/attr_bundle.h"
@@ -17,11 +16,6 @@ namespace uhca::kernel::mlx5 {
 namespace {
 
 constexpr std::uint32_t kPage = 4096;
-
-Result<mlx5_ib_ucontext*> context_of(uverbs_attr_bundle& b) {
-  if (b.context == nullptr) return refuse(EINVAL, "no context has been opened on this file");
-  return &to_mucontext(*b.context);
-}
 
 // ---------------------------------------------------------------- UAR
 
@@ -67,44 +61,6 @@ constexpr uverbs_method_def kUarMethods[] = {
 constexpr uverbs_obj_type kUarType = UVERBS_TYPE_ALLOC_IDR(uar_destroy);
 constexpr uverbs_object_def kUarObject = UVERBS_OBJECT(MLX5_IB_OBJECT_UAR, &kUarType, kUarMethods);
 
-// ---------------------------------------------------------------- DEVX: general commands
-
-// Commands that any context may issue.
-bool whitelisted(prm::Opcode op) {
-  return op == prm::Opcode::QUERY_HCA_CAP || op == prm::Opcode::QUERY_HCA_VPORT_CONTEXT || op == prm::Opcode::QUERY_ESW_VPORT_CONTEXT;
-}
-
-// Linux: devx_get_uid. Without DEVX contexts there is no uid to issue anything else with; the whitelisted queries go to the
-// device as they are, as the kernel does with the uid that it keeps for them.
-Status devx_other(uverbs_attr_bundle& b) {
-  auto& c = *UHCA_TRY(context_of(b));
-  const void* cmd = uverbs_attr_get_alloced_ptr(b, MLX5_IB_ATTR_DEVX_OTHER_CMD_IN);
-  std::size_t inlen = UHCA_TRY(uverbs_attr_get_len(b, MLX5_IB_ATTR_DEVX_OTHER_CMD_IN));
-  std::size_t outlen = UHCA_TRY(uverbs_attr_get_len(b, MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT));
-  auto opcode = static_cast<prm::Opcode>(prm::get<prm::general_obj_in_cmd_hdr::opcode>(cmd));
-  if (!whitelisted(opcode)) {
-    const char* name = prm::opcode_name(static_cast<std::uint16_t>(opcode));
-    return refuse(EINVAL, "DEVX: {} ({:#x}) needs a context that was opened for DEVX", name ? name : "unknown command",
-                  static_cast<unsigned>(opcode));
-  }
-  std::vector<std::uint8_t> in(static_cast<const std::uint8_t*>(cmd), static_cast<const std::uint8_t*>(cmd) + inlen), out(outlen);
-  UHCA_CHECK(to_mdev(*c.device).mdev->cmd().exec_raw(in.data(), in.size(), out.data(), out.size()));
-  UHCA_CHECK(uverbs_copy_to(b, MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT, out.data(), out.size()));
-  // The answer is there for the caller; the error says that the firmware refused.
-  if (std::uint8_t status = static_cast<std::uint8_t>(prm::get<prm::cmd_out::status>(out.data())))
-    return refuse(EREMOTEIO, "DEVX: command {:#x}: firmware status {:#x}, syndrome {:#x}", static_cast<unsigned>(opcode), status,
-                  prm::get<prm::cmd_out::syndrome>(out.data()));
-  return success();
-}
-
-constexpr uverbs_attr_def kDevxOtherAttrs[] = {
-    UVERBS_ATTR_PTR_IN(MLX5_IB_ATTR_DEVX_OTHER_CMD_IN, UVERBS_ATTR_MIN_SIZE(prm::general_obj_in_cmd_hdr::kBytes),
-                       UA_MANDATORY | UA_ALLOC_AND_COPY),
-    UVERBS_ATTR_PTR_OUT(MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT, UVERBS_ATTR_MIN_SIZE(prm::general_obj_out_cmd_hdr::kBytes), UA_MANDATORY),
-};
-constexpr uverbs_method_def kDevxMethods[] = {UVERBS_METHOD(MLX5_IB_METHOD_DEVX_OTHER, kDevxOtherAttrs, devx_other)};
-constexpr uverbs_object_def kDevxObject = UVERBS_OBJECT(MLX5_IB_OBJECT_DEVX, nullptr, kDevxMethods);
-
 // ---------------------------------------------------------------- additions to core objects
 
 Status pd_query(uverbs_attr_bundle& b) {
@@ -149,6 +105,15 @@ constexpr uverbs_object_def kCqAdditions = UVERBS_OBJECT(UVERBS_OBJECT_CQ, nullp
 
 }  // namespace
 
-const uapi_definition mlx5_ib_defs[] = {{&kUarObject}, {&kDevxObject}, {&kPdAdditions}, {&kDeviceAdditions}, {&kCqAdditions}, {}};
+const uapi_definition mlx5_ib_defs[] = {{&kUarObject},
+                                        {&devx_object_def},
+                                        {&devx_obj_object_def},
+                                        {&devx_umem_object_def},
+                                        {&devx_async_cmd_object_def},
+                                        {&devx_async_event_object_def},
+                                        {&kPdAdditions},
+                                        {&kDeviceAdditions},
+                                        {&kCqAdditions},
+                                        {}};
 
 }  // namespace uhca::kernel::mlx5

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/types.h"
 #include "kernel/mlx5_ib/clock.h"
+#include "kernel/mlx5_ib/devx.h"
 #include "kernel/mlx5_ib/mlx5_ib_dev.h"
 #include "kernel/uverbs/attr_bundle.h"
 
@@ -90,18 +91,17 @@ Result<std::unique_ptr<ib_ucontext>> alloc_ucontext(ib_device& d, Udata& udata) 
   std::uint64_t bfregs = align_up(req.total_num_bfregs, kBfregsPerPage);
   if (bfregs == 0 || req.num_low_latency_bfregs > bfregs - 1)
     return refuse(EINVAL, "alloc_ucontext: {} low latency of {} bfregs", req.num_low_latency_bfregs, bfregs);
-  if ((req.flags & MLX5_IB_ALLOC_UCTX_DEVX) && m.cap_gen<prm::cmd_hca_cap::log_max_uctx>() == 0)
-    return refuse(EINVAL, "alloc_ucontext: DEVX is not supported by the device (log_max_uctx 0)");
 
   auto c = std::make_unique<mlx5_ib_ucontext>();
   c->device = &d;
   c->lib_uar_dyn = req.lib_caps & MLX5_LIB_CAP_DYN_UAR;
   c->cqe_version = static_cast<std::uint8_t>(std::min<std::uint32_t>(m.cap_gen<prm::cmd_hca_cap::cqe_version>(), req.max_cqe_version));
+  if (!c->lib_uar_dyn && bfregs > kMaxBfregs) return refuse(ENOMEM, "alloc_ucontext: {} bfregs of at most {}", bfregs, kMaxBfregs);
+  if (req.flags & MLX5_IB_ALLOC_UCTX_DEVX) c->devx_uid = UHCA_TRY(devx_create(dev));
   Status s;
   if (!c->lib_uar_dyn) {
-    if (bfregs > kMaxBfregs) return refuse(ENOMEM, "alloc_ucontext: {} bfregs of at most {}", bfregs, kMaxBfregs);
     for (std::uint64_t i = 0; i < bfregs / kBfregsPerPage && s.ok(); ++i) {
-      auto uar = m.alloc_uar();
+      auto uar = m.alloc_uar(c->devx_uid);
       if (uar) {
         c->sys_pages.push_back(*uar);
       } else {
@@ -110,7 +110,7 @@ Result<std::unique_ptr<ib_ucontext>> alloc_ucontext(ib_device& d, Udata& udata) 
     }
   }
   if (s.ok()) {
-    auto td = m.alloc_transport_domain();
+    auto td = m.alloc_transport_domain(c->devx_uid);
     if (td) {
       c->tdn = *td;
       auto resp = ucontext_resp(dev, *c);
@@ -124,6 +124,7 @@ Result<std::unique_ptr<ib_ucontext>> alloc_ucontext(ib_device& d, Udata& udata) 
   }
   for (std::uint32_t uar : c->sys_pages)
     if (Status f = m.dealloc_uar(uar); !f) log::error("UAR {:#x} could not be freed", uar);
+  devx_destroy(dev, c->devx_uid);
   return s.error();
 }
 
@@ -133,12 +134,13 @@ void dealloc_ucontext(ib_ucontext& uctx) {
   if (Status f = m.dealloc_transport_domain(c.tdn); !f) log::error("transport domain {:#x} could not be freed", c.tdn);
   for (std::uint32_t uar : c.sys_pages)
     if (Status f = m.dealloc_uar(uar); !f) log::error("UAR {:#x} could not be freed", uar);
+  devx_destroy(to_mdev(*c.device), c.devx_uid);
 }
 
 Result<std::unique_ptr<UarEntry>> alloc_uar_entry(mlx5_ib_ucontext& c) {
   auto& m = *to_mdev(*c.device).mdev;
   auto e = std::make_unique<UarEntry>();
-  e->page_id = UHCA_TRY(m.alloc_uar());
+  e->page_id = UHCA_TRY(m.alloc_uar(c.devx_uid));
   std::lock_guard g(c.lock);
   // Cookies go round; one that is still in use is passed over.
   for (std::uint32_t tries = 0; tries < kMaxCookie; ++tries) {

@@ -81,6 +81,20 @@ int before_read(int fd, std::size_t n) {
   return 0;
 }
 
+// Files of messages are read through us, whatever the size. -2: not one of them.
+ssize_t message_read(int fd, void* buf, std::size_t n) {
+  if (!concerned()) return -2;
+  int saved = errno;
+  if (!kernel::uverbs_is_message_fd(fd)) {
+    errno = saved;
+    return -2;
+  }
+  going_to_sleep();
+  auto r = kernel::uverbs_message_read(fd, reinterpret_cast<kernel::UserPtr>(buf), n);
+  errno = r ? saved : r.code();
+  return r ? static_cast<ssize_t>(*r) : -1;
+}
+
 ssize_t fail(int err) {
   errno = err;
   return -1;
@@ -93,10 +107,14 @@ using namespace uhca;
 using namespace uhca::sys;
 
 UHCA_EXPORT ssize_t read(int fd, void* buf, size_t n) {
+  if (ssize_t r = message_read(fd, buf, n); r != -2) return r;
   if (int err = before_read(fd, n)) return fail(err);
   return next_read(fd, buf, n);
 }
 UHCA_EXPORT ssize_t __read_chk(int fd, void* buf, size_t n, size_t room) {
+  if (n <= room) {
+    if (ssize_t r = message_read(fd, buf, n); r != -2) return r;
+  }
   if (int err = before_read(fd, n)) return fail(err);
   return next___read_chk(fd, buf, n, room);
 }

@@ -22,6 +22,20 @@
 
 namespace uhca::kernel {
 
+// Where a driver puts what read() on its FD object returns (UVERBS_TYPE_ALLOC_MESSAGE_FD): one message each. Thread-safe.
+class MessageSink {
+ public:
+  // `until_read`, if any, is cleared when the program has read it. Dropped after close().
+  virtual void post(std::vector<std::byte> message, std::shared_ptr<std::atomic<bool>> until_read) = 0;
+  // Of all messages, without the 8 bytes (wr_id, cookie) that each begins with.
+  virtual std::size_t unread_bytes() = 0;
+  static constexpr std::size_t kMessageHead = 8;
+  virtual void close() = 0;
+
+ protected:
+  ~MessageSink() = default;
+};
+
 // The kernel's handle on an object that a program owns. Linux: struct ib_uobject.
 struct ib_uobject {
   std::uint64_t user_handle = 0;  // what events carry as `element`
@@ -32,7 +46,8 @@ struct ib_uobject {
   std::uint32_t id = 0;       // handle, or descriptor number of FD types
   std::uint16_t type_id = 0;  // UVERBS_OBJECT_*
   const uverbs_obj_type* type = nullptr;
-  std::uint64_t mmap_pgoff = 0;  // page offset under which a program may map this object; 0: not mappable
+  MessageSink* messages = nullptr;  // message files: valid as long as the object
+  std::uint64_t mmap_pgoff = 0;     // page offset under which a program may map this object; 0: not mappable
   // -1: exclusive; n: n readers.
   std::atomic<int> usecnt{0};
   // The hardware object exists although the handler has not returned yet: abort must destroy it.

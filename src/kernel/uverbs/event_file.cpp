@@ -105,11 +105,21 @@ void want_refill(std::weak_ptr<EventFile> file) {
 }  // namespace
 
 Result<std::shared_ptr<EventFile>> EventFile::create(Kind kind, int* read_fd) {
+  return create_pipe(kind, O_DIRECT, read_fd);
+}
+
+Result<std::shared_ptr<EventFile>> EventFile::create_messages(int short_read, int* read_fd) {
+  auto f = UHCA_TRY(create_pipe(Kind::kMessages, 0, read_fd));
+  f->short_read_ = short_read;
+  return f;
+}
+
+Result<std::shared_ptr<EventFile>> EventFile::create_pipe(Kind kind, int extra_flags, int* read_fd) {
   int p[2];
-  if (syscall(SYS_pipe2, p, O_DIRECT | O_CLOEXEC) != 0) return refuse(errno, "event file: no pipe");
+  if (syscall(SYS_pipe2, p, extra_flags | O_CLOEXEC) != 0) return refuse(errno, "event file: no pipe");
   std::uint64_t ino = inode_of(p[0]);
   int w = fd::adopt(p[1]);
-  syscall(SYS_fcntl, w, F_SETFL, O_WRONLY | O_DIRECT | O_NONBLOCK);
+  syscall(SYS_fcntl, w, F_SETFL, O_WRONLY | extra_flags | O_NONBLOCK);
   std::shared_ptr<EventFile> f(new EventFile(kind, w, ino));
   Files& reg = files();
   std::lock_guard g(reg.lock);
@@ -134,15 +144,21 @@ std::shared_ptr<EventFile> EventFile::of_fd(int fd) {
 }
 
 int EventFile::write_one(const Event& e) {
-  ErrnoKeeper keep;
   ::ib_uverbs_async_event_desc d{};
   d.element = e.element;
   d.event_type = e.type;
+  int r = write_pipe(&d, event_size());
+  if (r == 1) ring_[ring_head_++ % kRing] = e.src;
+  return r;
+}
+
+int EventFile::write_pipe(const void* bytes, std::size_t count) {
+  ErrnoKeeper keep;
   // A closed read end raises SIGPIPE in this thread, which may be the program's: hold it back and take it away.
   std::uint64_t pipe_bit = std::uint64_t{1} << (SIGPIPE - 1), old = 0, pending = 0;
   syscall(SYS_rt_sigprocmask, SIG_BLOCK, &pipe_bit, &old, kSigsetBytes);
   syscall(SYS_rt_sigpending, &pending, kSigsetBytes);
-  long n = syscall(SYS_write, wfd_.load(), &d, event_size());
+  long n = syscall(SYS_write, wfd_.load(), bytes, count);
   int err = n < 0 ? errno : 0;
   if (err == EPIPE && !(pending & pipe_bit)) {
     timespec zero{};
@@ -150,9 +166,7 @@ int EventFile::write_one(const Event& e) {
   }
   syscall(SYS_rt_sigprocmask, SIG_SETMASK, &old, nullptr, kSigsetBytes);
   if (err == EAGAIN) return 0;
-  if (n < 0) return -1;
-  ring_[ring_head_++ % kRing] = e.src;
-  return 1;
+  return n < 0 ? -1 : 1;
 }
 
 void EventFile::post(EventSource* src, std::uint64_t element, std::uint32_t event_type) {
@@ -264,10 +278,74 @@ void EventFile::close() {
   if (closed_) return;
   closed_ = true;
   backlog_.clear();
-  Event unread[kRing];
-  drain(unread);
+  if (kind_ == Kind::kMessages) {
+    // The bytes in the pipe may stay: their readers find no message.
+    messages_.clear();
+    unread_ = 0;
+  } else {
+    Event unread[kRing];
+    drain(unread);
+  }
   fd::close(wfd_);
   wfd_ = -1;
+}
+
+void EventFile::post(std::vector<std::byte> message, std::shared_ptr<std::atomic<bool>> until_read) {
+  inside::Guard guard;
+  std::lock_guard g(lock_);
+  if (closed_) return;
+  const char token = 0;
+  int r = write_pipe(&token, 1);
+  if (r < 0) return;
+  if (r == 0) {
+    log::warn("event file: {} unread messages, one is dropped", messages_.size());
+    overflow_ = true;
+    return;
+  }
+  unread_ += message.size() - std::min(message.size(), kMessageHead);
+  messages_.push_back({std::move(message), std::move(until_read)});
+}
+
+std::size_t EventFile::unread_bytes() {
+  inside::Guard guard;
+  std::lock_guard g(lock_);
+  return unread_;
+}
+
+Status EventFile::front_check(std::size_t n) {
+  if (closed_) return refuse(EIO, "read from a message file whose device file is closed");
+  if (overflow_) {
+    overflow_ = false;
+    return refuse(EOVERFLOW, "read: a message was dropped");
+  }
+  if (!messages_.empty() && messages_.front().bytes.size() > n)
+    return refuse(short_read_, "read of {} bytes: the next message has {}", n, messages_.front().bytes.size());
+  return success();
+}
+
+Result<std::size_t> EventFile::read_message(int fd, UserPtr buf, std::size_t n) {
+  {
+    inside::Guard guard;
+    std::lock_guard g(lock_);
+    UHCA_CHECK(front_check(n));
+  }
+  char token;
+  long got = syscall(SYS_read, fd, &token, 1);
+  if (got < 0) return Errno{errno};
+  inside::Guard guard;
+  std::lock_guard g(lock_);
+  if (got == 0) return refuse(EIO, "read from a message file whose device file is closed");
+  if (Status s = front_check(n); !s) {  // it came while this thread waited; it stays for the next read
+    if (!closed_) write_pipe(&token, 1);
+    return s.error();
+  }
+  if (messages_.empty()) return refuse(EIO, "read from a message file whose device file is closed");
+  Message m = std::move(messages_.front());
+  messages_.pop_front();
+  unread_ -= m.bytes.size() - std::min(m.bytes.size(), kMessageHead);
+  if (m.until_read) m.until_read->store(false);
+  UHCA_CHECK(copy_to_user(buf, m.bytes.data(), m.bytes.size()));
+  return m.bytes.size();
 }
 
 bool EventFile::closed() {
@@ -282,6 +360,17 @@ bool uverbs_is_event_fd(int fd) {
 
 void uverbs_forget_after_fork() {
   new (&files()) Files;
+}
+
+bool uverbs_is_message_fd(int fd) {
+  auto f = EventFile::of_fd(fd);
+  return f && f->kind() == EventFile::Kind::kMessages;
+}
+
+Result<std::size_t> uverbs_message_read(int fd, UserPtr buf, std::size_t count) {
+  auto f = EventFile::of_fd(fd);
+  if (!f || f->kind() != EventFile::Kind::kMessages) return Errno{EBADF};
+  return f->read_message(fd, buf, count);
 }
 
 Status uverbs_event_read_check(int fd, std::size_t count) {

@@ -42,6 +42,11 @@ bool uverbs_is_event_fd(int fd);
 // file), EINVAL when count is less than one event (where the pipe would cut it). Ok: read the pipe. EBADF: not an event file.
 Status uverbs_event_read_check(int fd, std::size_t count);
 
+// Files of messages (DEVX): the pipe says only that there is one, and read(2) must be answered by this. May block; EAGAIN, EINTR, EIO,
+// EOVERFLOW, EFAULT, and what the file answers to a read that is too short.
+bool uverbs_is_message_fd(int fd);
+Result<std::size_t> uverbs_message_read(int fd, UserPtr buf, std::size_t count);
+
 // In a forked child: the event files are the parent's. Nothing of them is touched.
 void uverbs_forget_after_fork();
 

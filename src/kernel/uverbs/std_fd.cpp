@@ -32,8 +32,8 @@ constexpr uverbs_attr_def kAlloc[] = {
 constexpr uverbs_method_def kAsyncMethods[] = {
     UVERBS_METHOD(UVERBS_METHOD_ASYNC_EVENT_ALLOC, kAlloc, async_event_alloc),
 };
-constexpr uverbs_obj_type kAsync = {true, destroy_fd, nullptr, "[infinibandevent]"};
-constexpr uverbs_obj_type kComp = {true, destroy_fd, nullptr, "[infinibandevent]"};
+constexpr uverbs_obj_type kAsync = {true, destroy_fd, nullptr, "[infinibandevent]", 0};
+constexpr uverbs_obj_type kComp = {true, destroy_fd, nullptr, "[infinibandevent]", 0};
 
 }  // namespace
 

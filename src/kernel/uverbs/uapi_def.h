@@ -179,10 +179,18 @@ struct uverbs_obj_type {
   // The uobject to allocate (a subclass of ib_uobject); nullptr: a plain one.
   std::shared_ptr<ib_uobject> (*alloc)() = nullptr;
   const char* fd_name = "";  // FD types
+  // FD types of messages of any size (attr_bundle.h: MessageSink): what a read answers that has no room for the next one; 0: the core's
+  // own event files.
+  int short_read = 0;
 };
 #define UVERBS_TYPE_ALLOC_IDR(destroy) \
   ::uhca::kernel::uverbs_obj_type {    \
-    false, destroy, nullptr, ""        \
+    false, destroy, nullptr, "", 0     \
+  }
+
+#define UVERBS_TYPE_ALLOC_MESSAGE_FD(destroy, name, short_read) \
+  ::uhca::kernel::uverbs_obj_type {                             \
+    true, destroy, nullptr, name, short_read                    \
   }
 
 struct uverbs_object_def {

@@ -38,7 +38,9 @@ Result<UobjectPtr> UverbsFile::alloc_begin(std::uint16_t object_id) {
   if (api->type->is_fd) {
     int fd = -1;
     auto kind = object_id == UVERBS_OBJECT_COMP_CHANNEL ? EventFile::Kind::kCompletion : EventFile::Kind::kAsync;
-    static_cast<FdUobject&>(*u).file = UHCA_TRY(EventFile::create(kind, &fd));
+    auto& file = static_cast<FdUobject&>(*u).file;
+    file = UHCA_TRY(api->type->short_read ? EventFile::create_messages(api->type->short_read, &fd) : EventFile::create(kind, &fd));
+    u->messages = file.get();
     u->id = static_cast<std::uint32_t>(fd);
     return u;
   }

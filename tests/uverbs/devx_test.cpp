@@ -1,0 +1,384 @@
+// SPDX-License-Identifier: MIT
+// DEVX through ioctls, on the real driver and device.
+#include <fcntl.h>
+#include <rdma/mlx5-abi.h>
+#include <rdma/mlx5_user_ioctl_cmds.h>
+#include <rdma/mlx5_user_ioctl_verbs.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+
+#include "device/pci/inproc.h"
+#include "harness.h"
+#include "kernel/mlx5_ib/devx_cmd.h"
+#include "kernel/mlx5_ib/mlx5_ib.h"
+#include "prm/cmd_core.h"
+#include "prm/cmd_object.h"
+#include "prm/cmd_qp.h"
+#include "prm/context.h"
+#include "prm/umem_ref.h"
+
+namespace uhca::kernel::test {
+namespace {
+
+using Op = prm::Opcode;
+constexpr std::size_t kOut = 16;
+
+struct Cmd {
+  std::vector<std::uint8_t> in, out;
+  Cmd(Op op, std::size_t inlen = 16, std::size_t outlen = kOut, std::uint16_t op_mod = 0) : in(inlen), out(outlen) {
+    prm::set<prm::cmd_in::opcode>(in.data(), static_cast<std::uint16_t>(op));
+    prm::set<prm::cmd_in::op_mod>(in.data(), op_mod);
+  }
+  Cmd& number(std::uint32_t n) {
+    prm::set<prm::destroy_cq_in::cqn>(in.data(), n);
+    return *this;
+  }
+  std::uint32_t answered() const { return prm::get<prm::alloc_pd_out::pd>(out.data()); }
+  unsigned status() const { return prm::get<prm::cmd_out::status>(out.data()); }
+};
+
+class Devx : public ::testing::Test {
+ protected:
+  std::unique_ptr<pci::InprocEndpoint> slot;
+  ib_device* dev = nullptr;
+  std::shared_ptr<VerbsFile> f;
+  std::vector<int> fds;
+
+  void SetUp() override {
+    pci::SlotConfig c;
+    c.netdev = "lo";
+    slot = pci::plug_in_hca(c);
+    ASSERT_NE(slot, nullptr);
+    auto r = mlx5_ib_probe(*slot);
+    ASSERT_TRUE(r.ok());
+    dev = *r;
+  }
+  void TearDown() override {
+    if (f) f->release();
+    f.reset();
+    for (int fd : fds) close(fd);
+    if (dev) mlx5_ib_remove(dev);
+  }
+  void open(bool devx) {
+    auto r = uverbs_open(dev->uverbs_minor);
+    ASSERT_TRUE(r.ok());
+    f = *r;
+    mlx5_ib_alloc_ucontext_req_v2 req{};
+    mlx5_ib_alloc_ucontext_resp resp{};
+    req.total_num_bfregs = 16;
+    req.num_low_latency_bfregs = 4;
+    req.max_cqe_version = 1;
+    req.lib_caps = MLX5_LIB_CAP_4K_UAR | MLX5_LIB_CAP_DYN_UAR;
+    req.flags = devx ? MLX5_IB_ALLOC_UCTX_DEVX : 0;
+    ASSERT_EQ(Ioctl(UVERBS_OBJECT_DEVICE, UVERBS_METHOD_GET_CONTEXT)
+                  .ptr(UVERBS_ATTR_UHW_IN, &req, sizeof req)
+                  .ptr(UVERBS_ATTR_UHW_OUT, &resp, sizeof resp)
+                  .run(*f),
+              0);
+  }
+  int other(Cmd& c) {
+    return Ioctl(MLX5_IB_OBJECT_DEVX, MLX5_IB_METHOD_DEVX_OTHER)
+        .ptr(MLX5_IB_ATTR_DEVX_OTHER_CMD_IN, c.in.data(), c.in.size())
+        .ptr(MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT, c.out.data(), c.out.size())
+        .run(*f);
+  }
+  int create(Cmd& c, std::uint32_t* handle = nullptr) {
+    Ioctl i(MLX5_IB_OBJECT_DEVX_OBJ, MLX5_IB_METHOD_DEVX_OBJ_CREATE);
+    i.obj(MLX5_IB_ATTR_DEVX_OBJ_CREATE_HANDLE)
+        .ptr(MLX5_IB_ATTR_DEVX_OBJ_CREATE_CMD_IN, c.in.data(), c.in.size())
+        .ptr(MLX5_IB_ATTR_DEVX_OBJ_CREATE_CMD_OUT, c.out.data(), c.out.size());
+    int err = i.run(*f);
+    if (handle) *handle = static_cast<std::uint32_t>(i.attr(0).data);
+    return err;
+  }
+  int destroy(std::uint32_t handle) {
+    return Ioctl(MLX5_IB_OBJECT_DEVX_OBJ, MLX5_IB_METHOD_DEVX_OBJ_DESTROY).obj(MLX5_IB_ATTR_DEVX_OBJ_DESTROY_HANDLE, handle).run(*f);
+  }
+  int query(std::uint32_t handle, Cmd& c) {
+    return Ioctl(MLX5_IB_OBJECT_DEVX_OBJ, MLX5_IB_METHOD_DEVX_OBJ_QUERY)
+        .obj(MLX5_IB_ATTR_DEVX_OBJ_QUERY_HANDLE, handle)
+        .ptr(MLX5_IB_ATTR_DEVX_OBJ_QUERY_CMD_IN, c.in.data(), c.in.size())
+        .ptr(MLX5_IB_ATTR_DEVX_OBJ_QUERY_CMD_OUT, c.out.data(), c.out.size())
+        .run(*f);
+  }
+  int modify(std::uint32_t handle, Cmd& c) {
+    return Ioctl(MLX5_IB_OBJECT_DEVX_OBJ, MLX5_IB_METHOD_DEVX_OBJ_MODIFY)
+        .obj(MLX5_IB_ATTR_DEVX_OBJ_MODIFY_HANDLE, handle)
+        .ptr(MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_IN, c.in.data(), c.in.size())
+        .ptr(MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_OUT, c.out.data(), c.out.size())
+        .run(*f);
+  }
+  int fd_object(std::uint16_t object, std::uint16_t method, std::uint16_t attr, std::uint64_t flags, bool has_flags, int* fd) {
+    Ioctl i(object, method);
+    i.obj(attr);
+    if (has_flags) i.val64(MLX5_IB_ATTR_DEVX_ASYNC_EVENT_FD_ALLOC_FLAGS, flags);
+    int err = i.run(*f);
+    if (err == 0) {
+      *fd = static_cast<int>(i.attr(0).data);
+      fds.push_back(*fd);
+      fcntl(*fd, F_SETFL, O_NONBLOCK);
+    }
+    return err;
+  }
+  int umem_reg(void* p, std::size_t n, std::uint64_t access, std::uint64_t bitmap, std::uint32_t* handle, std::uint32_t* id) {
+    Ioctl i(MLX5_IB_OBJECT_DEVX_UMEM, MLX5_IB_METHOD_DEVX_UMEM_REG);
+    i.obj(MLX5_IB_ATTR_DEVX_UMEM_REG_HANDLE)
+        .val64(MLX5_IB_ATTR_DEVX_UMEM_REG_ADDR, uptr(p))
+        .val64(MLX5_IB_ATTR_DEVX_UMEM_REG_LEN, n)
+        .val64(MLX5_IB_ATTR_DEVX_UMEM_REG_ACCESS, access)
+        .ptr(MLX5_IB_ATTR_DEVX_UMEM_REG_OUT_ID, id, sizeof *id);
+    if (bitmap) i.val64(MLX5_IB_ATTR_DEVX_UMEM_REG_PGSZ_BITMAP, bitmap);
+    int err = i.run(*f);
+    *handle = static_cast<std::uint32_t>(i.attr(0).data);
+    return err;
+  }
+};
+
+TEST_F(Devx, GeneralCommandsAndTheirWhitelist) {
+  open(true);
+  Cmd cap(Op::QUERY_HCA_CAP, 16, 16 + 4096, 1);
+  EXPECT_EQ(other(cap), 0);
+  EXPECT_EQ(cap.status(), 0u);
+  Cmd vport(Op::QUERY_NIC_VPORT_CONTEXT, 16, 272);
+  EXPECT_EQ(other(vport), 0);
+  // What is about an object, or the driver's alone, is none.
+  for (Op op : {Op::CREATE_CQ, Op::DESTROY_CQ, Op::ALLOC_PD, Op::INIT_HCA, Op::TEARDOWN_HCA, Op::MANAGE_PAGES, Op::CREATE_UCTX,
+                Op::CREATE_UMEM, Op::ACCESS_REG, Op::SET_ROCE_ADDRESS, Op::QUERY_CQ}) {
+    Cmd c(op);
+    EXPECT_EQ(other(c), EINVAL) << prm::opcode_name(static_cast<std::uint16_t>(op));
+  }
+  // The firmware's refusal comes back with its answer.
+  Cmd bad(Op::QUERY_HCA_CAP, 16, 16 + 4096, 0x7f << 1);
+  EXPECT_EQ(other(bad), EREMOTEIO);
+  EXPECT_NE(bad.status(), 0u);
+  EXPECT_NE(prm::get<prm::cmd_out::syndrome>(bad.out.data()), 0u);
+  Cmd lag(Op::QUERY_LAG);  // allowed; this device has none
+  EXPECT_EQ(other(lag), EREMOTEIO);
+  Cmd tunnel(Op::QUERY_HCA_CAP, 16, 16 + 4096, 1);
+  prm::set<prm::general_obj_in_cmd_hdr::vhca_tunnel_id>(tunnel.in.data(), 1);
+  EXPECT_EQ(other(tunnel), EINVAL);
+  Cmd short_in(Op::NOP, 15);
+  EXPECT_EQ(other(short_in), EINVAL);
+}
+
+TEST_F(Devx, WithoutAUserContextOnlyWhitelistedQueries) {
+  open(false);
+  Cmd cap(Op::QUERY_HCA_CAP, 16, 16 + 4096, 1);
+  EXPECT_EQ(other(cap), 0);
+  Cmd nop(Op::NOP);
+  EXPECT_EQ(other(nop), EINVAL);
+  Cmd pd(Op::ALLOC_PD);
+  EXPECT_EQ(create(pd), EINVAL);
+  std::uint32_t handle, id;
+  alignas(4096) static char memory[4096];
+  EXPECT_EQ(umem_reg(memory, sizeof memory, 1, 0, &handle, &id), EINVAL);
+}
+
+TEST_F(Devx, ObjectsLiveAndDie) {
+  open(true);
+  Cmd pd(Op::ALLOC_PD);
+  std::uint32_t handle;
+  ASSERT_EQ(create(pd, &handle), 0);
+  EXPECT_NE(pd.answered(), 0u);
+  Cmd wrong(Op::DEALLOC_PD);
+  EXPECT_EQ(create(wrong), EINVAL);  // creates nothing
+  Cmd refused(Op::CREATE_CQ, prm::create_cq_in::kBytes);
+  EXPECT_EQ(create(refused), EREMOTEIO);
+  EXPECT_NE(refused.status(), 0u);
+  Cmd unknown(Op::CREATE_XRQ, 0x110);
+  EXPECT_EQ(create(unknown), EREMOTEIO);  // passed on; the device has none
+  Cmd short_key(Op::CREATE_MKEY, 64);
+  EXPECT_EQ(create(short_key), EINVAL);
+  // Queries and changes must be of the kind, and about the handle's object.
+  Cmd q(Op::QUERY_CQ, 16, prm::query_cq_out::kBytes);
+  EXPECT_EQ(query(handle, q), EINVAL);
+  EXPECT_EQ(query(handle, pd), EINVAL);
+  Cmd m(Op::MODIFY_CQ, prm::modify_cq_in::kBytes);
+  EXPECT_EQ(modify(handle, m), EINVAL);
+  EXPECT_EQ(modify(handle, q), EINVAL);
+  EXPECT_EQ(query(handle + 50, q), ENOENT);
+  EXPECT_EQ(destroy(handle), 0);
+  EXPECT_EQ(destroy(handle), ENOENT);
+  // What is left goes with the file.
+  Cmd more(Op::ALLOC_PD);
+  EXPECT_EQ(create(more), 0);
+}
+
+TEST_F(Devx, UmemsQueuesAndEvents) {
+  open(true);
+  auto* memory = static_cast<std::uint8_t*>(::mmap(nullptr, 1 << 16, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  std::uint32_t buf_handle, buf, dbr_handle, dbr, bad;
+  EXPECT_EQ(umem_reg(memory, 8192, 2, 0, &bad, &buf), EINVAL);       // remote write without local write
+  EXPECT_EQ(umem_reg(memory, 8192, 1 << 6, 0, &bad, &buf), EINVAL);  // on demand: no such flag here
+  EXPECT_EQ(umem_reg(memory, 8192, 1, 0x800, &bad, &buf), EINVAL);   // pages of 2 KiB
+  EXPECT_EQ(umem_reg(nullptr, 8192, 1, 0, &bad, &buf), EFAULT);
+  EXPECT_EQ(umem_reg(memory, 0, 1, 0, &bad, &buf), EINVAL);
+  ASSERT_EQ(umem_reg(memory, 8192, 1, 0, &buf_handle, &buf), 0);
+  ASSERT_EQ(umem_reg(memory + 8200, 8, 1, 0, &dbr_handle, &dbr), 0);
+
+  std::uint32_t page_id;
+  std::uint64_t offset;
+  std::uint32_t length;
+  ASSERT_EQ(Ioctl(MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_ALLOC)
+                .obj(MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE)
+                .val64(MLX5_IB_ATTR_UAR_OBJ_ALLOC_TYPE, MLX5_IB_UAPI_UAR_ALLOC_TYPE_NC)
+                .ptr(MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_OFFSET, &offset, 8)
+                .ptr(MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_LENGTH, &length, 4)
+                .ptr(MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID, &page_id, 4)
+                .run(*f),
+            0);
+  std::uint32_t eqn = 0;
+  auto query_eqn = [&](std::uint32_t vector) {
+    return Ioctl(MLX5_IB_OBJECT_DEVX, MLX5_IB_METHOD_DEVX_QUERY_EQN)
+        .val(MLX5_IB_ATTR_DEVX_QUERY_EQN_USER_VEC, vector)
+        .ptr(MLX5_IB_ATTR_DEVX_QUERY_EQN_DEV_EQN, &eqn, 4)
+        .run(*f);
+  };
+  EXPECT_EQ(query_eqn(1000), EINVAL);
+  ASSERT_EQ(query_eqn(0), 0);
+  std::uint32_t uar_index;
+  EXPECT_EQ(Ioctl(MLX5_IB_OBJECT_DEVX, MLX5_IB_METHOD_DEVX_QUERY_UAR)
+                .val(MLX5_IB_ATTR_DEVX_QUERY_UAR_USER_IDX, 0)
+                .ptr(MLX5_IB_ATTR_DEVX_QUERY_UAR_DEV_IDX, &uar_index, 4)
+                .run(*f),
+            EINVAL);
+
+  Cmd cq(Op::CREATE_CQ, prm::create_cq_in::kBytes);
+  void* cqc = prm::at<prm::create_cq_in::cq_context>(static_cast<void*>(cq.in.data()));
+  prm::set<prm::cqc::log_cq_size>(cqc, 6);
+  prm::set<prm::cqc::uar_page>(cqc, page_id);
+  prm::set<prm::cqc::c_eqn_or_apu_element>(cqc, eqn);
+  prm::set(cqc, prm::umem_ref::cqc_dbr_umem_id, dbr);
+  prm::set(cq.in.data(), prm::umem_ref::cq_umem_id, buf);
+  std::uint32_t handle;
+  ASSERT_EQ(create(cq, &handle), 0);  // the valid bits are the driver's to set
+  Cmd q(Op::QUERY_CQ, 16, prm::query_cq_out::kBytes);
+  EXPECT_EQ(query(handle, q.number(cq.answered())), 0);
+  EXPECT_EQ(prm::get<prm::cqc::log_cq_size>(prm::at<prm::query_cq_out::cq_context>(static_cast<const void*>(q.out.data()))), 6u);
+  EXPECT_EQ(query(handle, q.number(cq.answered() + 1)), EINVAL);
+  Cmd m(Op::MODIFY_CQ, prm::modify_cq_in::kBytes);
+  prm::set<prm::modify_cq_in::modify_field_select_resize_field_select>(m.in.data(), 1);
+  EXPECT_EQ(modify(handle, m.number(cq.answered())), 0);
+  // Destroying the memory below it is the firmware's refusal: EINVAL.
+  EXPECT_EQ(Ioctl(MLX5_IB_OBJECT_DEVX_UMEM, MLX5_IB_METHOD_DEVX_UMEM_DEREG).obj(MLX5_IB_ATTR_DEVX_UMEM_DEREG_HANDLE, buf_handle).run(*f),
+            EINVAL);
+
+  // Asynchronous query.
+  int fd;
+  ASSERT_EQ(fd_object(MLX5_IB_OBJECT_DEVX_ASYNC_CMD_FD, MLX5_IB_METHOD_DEVX_ASYNC_CMD_FD_ALLOC, MLX5_IB_ATTR_DEVX_ASYNC_CMD_FD_ALLOC_HANDLE,
+                      0, false, &fd),
+            0);
+  EXPECT_TRUE(uverbs_is_message_fd(fd));
+  std::vector<std::uint8_t> answer(8 + prm::query_cq_out::kBytes);
+  EXPECT_EQ(uverbs_message_read(fd, uptr(answer.data()), answer.size()).code(), EAGAIN);
+  auto async_query = [&](std::uint32_t n, std::uint64_t outlen) {
+    q.number(n);
+    std::uint64_t wr_id = 0x1122334455667788;
+    return Ioctl(MLX5_IB_OBJECT_DEVX_OBJ, MLX5_IB_METHOD_DEVX_OBJ_ASYNC_QUERY)
+        .obj(MLX5_IB_ATTR_DEVX_OBJ_QUERY_ASYNC_HANDLE, handle)
+        .ptr(MLX5_IB_ATTR_DEVX_OBJ_QUERY_ASYNC_CMD_IN, q.in.data(), q.in.size())
+        .obj(MLX5_IB_ATTR_DEVX_OBJ_QUERY_ASYNC_FD, static_cast<std::uint64_t>(fd))
+        .val64(MLX5_IB_ATTR_DEVX_OBJ_QUERY_ASYNC_WR_ID, wr_id)
+        .val64(MLX5_IB_ATTR_DEVX_OBJ_QUERY_ASYNC_OUT_LEN, outlen)
+        .run(*f);
+  };
+  EXPECT_EQ(async_query(cq.answered() + 1, prm::query_cq_out::kBytes), EINVAL);
+  EXPECT_EQ(async_query(cq.answered(), 0x10000), EINVAL);  // 16 bits
+  ASSERT_EQ(async_query(cq.answered(), prm::query_cq_out::kBytes), 0);
+  pollfd p{fd, POLLIN, 0};
+  EXPECT_EQ(poll(&p, 1, 0), 1);
+  EXPECT_EQ(uverbs_message_read(fd, uptr(answer.data()), 100).code(), ENOSPC);  // and it stays
+  auto got = uverbs_message_read(fd, uptr(answer.data()), answer.size());
+  ASSERT_TRUE(got.ok());
+  EXPECT_EQ(*got, answer.size());
+  std::uint64_t wr_id;
+  std::memcpy(&wr_id, answer.data(), 8);
+  EXPECT_EQ(wr_id, 0x1122334455667788u);
+  EXPECT_EQ(answer[8], 0);  // status
+  unsigned accepted = 0;
+  while (async_query(cq.answered(), 0xffff) == 0) ++accepted;
+  EXPECT_EQ(accepted, 16u);  // 1 MiB of unread answers
+
+  // Events.
+  int events, cookies;
+  EXPECT_EQ(fd_object(MLX5_IB_OBJECT_DEVX_ASYNC_EVENT_FD, MLX5_IB_METHOD_DEVX_ASYNC_EVENT_FD_ALLOC,
+                      MLX5_IB_ATTR_DEVX_ASYNC_EVENT_FD_ALLOC_HANDLE, 2, true, &events),
+            EINVAL);
+  ASSERT_EQ(fd_object(MLX5_IB_OBJECT_DEVX_ASYNC_EVENT_FD, MLX5_IB_METHOD_DEVX_ASYNC_EVENT_FD_ALLOC,
+                      MLX5_IB_ATTR_DEVX_ASYNC_EVENT_FD_ALLOC_HANDLE, 0, true, &events),
+            0);
+  ASSERT_EQ(fd_object(MLX5_IB_OBJECT_DEVX_ASYNC_EVENT_FD, MLX5_IB_METHOD_DEVX_ASYNC_EVENT_FD_ALLOC,
+                      MLX5_IB_ATTR_DEVX_ASYNC_EVENT_FD_ALLOC_HANDLE, 1, true, &cookies),
+            0);
+  int signalled = eventfd(0, EFD_NONBLOCK);
+  fds.push_back(signalled);
+  auto subscribe = [&](int to, std::vector<std::uint16_t> list, bool of_object, std::uint64_t cookie, int redirect = -1) {
+    Ioctl i(MLX5_IB_OBJECT_DEVX, MLX5_IB_METHOD_DEVX_SUBSCRIBE_EVENT);
+    i.obj(MLX5_IB_ATTR_DEVX_SUBSCRIBE_EVENT_FD_HANDLE, static_cast<std::uint64_t>(to));
+    if (of_object) i.obj(MLX5_IB_ATTR_DEVX_SUBSCRIBE_EVENT_OBJ_HANDLE, handle);
+    std::uint64_t inline_list = 0;
+    if (list.size() <= 4) {
+      std::memcpy(&inline_list, list.data(), list.size() * 2);
+      i.raw(MLX5_IB_ATTR_DEVX_SUBSCRIBE_EVENT_TYPE_NUM_LIST, static_cast<std::uint16_t>(list.size() * 2), inline_list);
+    } else {
+      i.ptr(MLX5_IB_ATTR_DEVX_SUBSCRIBE_EVENT_TYPE_NUM_LIST, list.data(), list.size() * 2);
+    }
+    if (cookie) i.val64(MLX5_IB_ATTR_DEVX_SUBSCRIBE_EVENT_COOKIE, cookie);
+    if (redirect >= 0) i.val(MLX5_IB_ATTR_DEVX_SUBSCRIBE_EVENT_FD_NUM, static_cast<std::uint32_t>(redirect));
+    return i.run(*f);
+  };
+  EXPECT_EQ(subscribe(events, {0x09}, true, 0), EINVAL);   // the port's event is no object's
+  EXPECT_EQ(subscribe(events, {0x04}, false, 0), EINVAL);  // and the other way round
+  EXPECT_EQ(subscribe(events, std::vector<std::uint16_t>(17, 0x04), true, 0), EINVAL);
+  EXPECT_EQ(subscribe(events, {0x04}, true, 1, signalled), EINVAL);  // a cookie has no place in an eventfd
+  EXPECT_EQ(subscribe(events, {0x04}, true, 0, 900), EBADF);
+  EXPECT_EQ(subscribe(events, {0x04}, true, 0, fd), EINVAL);
+  EXPECT_EQ(subscribe(1000, {0x04}, true, 0), EBADF);
+  ASSERT_EQ(subscribe(events, {0x09}, false, 0xabc), 0);
+  ASSERT_EQ(subscribe(cookies, {0x09}, false, 0xdef), 0);
+  ASSERT_EQ(subscribe(events, {0x09}, false, 0, signalled), 0);
+  EXPECT_EQ(subscribe(events, {0x00, 0x04}, true, 0x123), 0);
+
+  EXPECT_EQ(destroy(handle), 0);
+  EXPECT_EQ(Ioctl(MLX5_IB_OBJECT_DEVX_UMEM, MLX5_IB_METHOD_DEVX_UMEM_DEREG).obj(MLX5_IB_ATTR_DEVX_UMEM_DEREG_HANDLE, buf_handle).run(*f),
+            0);
+  // Unread answers go with the file.
+  f->release();
+  EXPECT_EQ(uverbs_message_read(fd, uptr(answer.data()), answer.size()).code(), EBADF);
+  munmap(memory, 1 << 16);
+}
+
+TEST(DevxCommands, DestroyFollowsFromCreate) {
+  namespace x = mlx5::devx;
+  Cmd c(Op::CREATE_QP, prm::create_qp_in::kBytes);
+  prm::set<prm::create_qp_in::uid>(c.in.data(), 5);
+  prm::set<prm::create_qp_out::qpn>(c.out.data(), 0x123456);
+  x::Input in{c.in.data(), c.in.size()};
+  auto d = x::destroy_command(in, c.out.data());
+  EXPECT_EQ(prm::get<prm::destroy_qp_in::opcode>(d.data()), static_cast<unsigned>(Op::DESTROY_QP));
+  EXPECT_EQ(prm::get<prm::destroy_qp_in::uid>(d.data()), 5u);
+  EXPECT_EQ(prm::get<prm::destroy_qp_in::qpn>(d.data()), 0x123456u);
+  EXPECT_EQ(x::created_id(in, c.out.data()), x::encode(Op::CREATE_QP, 0x123456));
+  Cmd m(Op::RTR2RTS_QP, prm::rtr2rts_qp_in::kBytes);
+  EXPECT_EQ(x::named_id({m.number(0x123456).in.data(), m.in.size()}), x::encode(Op::CREATE_QP, 0x123456));
+  EXPECT_TRUE(x::is_modify({m.in.data(), m.in.size()}));
+  EXPECT_FALSE(x::is_query({m.in.data(), m.in.size()}));
+  // Flow entries are made and changed by one opcode; op_mod tells.
+  Cmd fte(Op::SET_FLOW_TABLE_ENTRY, 64);
+  EXPECT_TRUE(x::is_create({fte.in.data(), fte.in.size()}));
+  EXPECT_FALSE(x::is_modify({fte.in.data(), fte.in.size()}));
+  prm::set<prm::cmd_in::op_mod>(fte.in.data(), 1);
+  EXPECT_FALSE(x::is_create({fte.in.data(), fte.in.size()}));
+  EXPECT_TRUE(x::is_modify({fte.in.data(), fte.in.size()}));
+  // General objects differ by type.
+  Cmd g(Op::CREATE_GENERAL_OBJECT), h(Op::CREATE_GENERAL_OBJECT);
+  prm::set<prm::general_obj_in_cmd_hdr::obj_type>(h.in.data(), 0x13);
+  EXPECT_NE(x::created_id({g.in.data(), g.in.size()}, g.out.data()), x::created_id({h.in.data(), h.in.size()}, h.out.data()));
+  // Nothing is read behind a short command.
+  Cmd tiny(Op::CREATE_QP);
+  x::set_umem_valid(tiny.in);
+  EXPECT_EQ(tiny.in.size(), 16u);
+}
+
+}  // namespace
+}  // namespace uhca::kernel::test
