@@ -52,7 +52,7 @@ Status ClockPages::start() {
   int fd = static_cast<int>(made);
   Status s;
   long p = -1;
-  if (syscall(SYS_ftruncate, fd, kPage) != 0 || (p = syscall(SYS_mmap, nullptr, kPage, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)) == -1) {
+  if (syscall(SYS_ftruncate, fd, kPage) != 0 || (p = syscall(SYS_mmap, nullptr, kPage, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0L)) == -1) {
     s = refuse(errno, "clock pages: no memory");
   } else {
     info_ = reinterpret_cast<::mlx5_ib_clock_info*>(p);
