@@ -358,13 +358,14 @@ static void taken_away(struct end* e, char* p, char* (*go)(char*), int value, si
   refused_remotely(e, mr, (uintptr_t)p, 0, 64);
   refused_remotely(e, mr, (uintptr_t)p + kPage, 0, 64);
   if (!e->a && value >= 0) only(now, value, n);
+  e->me.va = (uintptr_t)p;
+  e->me.rkey = mr->rkey;
   NEED(ibv_dereg_mr(mr) == 0);
   if (!e->a && value >= 0) {
     /* What is there now can be registered like any other memory. */
     mr = reg(e->pd, now, kBytes, kAll);
+    e->me.rkey = mr->rkey;
   }
-  e->me.va = (uintptr_t)p;
-  e->me.rkey = mr->rkey;
   join(e, &kTuning);
   if (e->a) {
     post(e, IBV_WR_RDMA_WRITE, 1, sge_of(m.p, kBytes, m.mr), e->peer.va, e->peer.rkey);
