@@ -32,6 +32,9 @@ int explain_cqe(const std::vector<std::string>& words);
 // Prints a structure of the hardware field by field; an empty name: the names of all.
 int layout(const std::string& name);
 
+// Runs the program and prints the cause of its failure in one or two sentences; the program's exit status.
+int why(const LaunchOptions& options);
+
 struct PciOptions {
   std::string socket;
   std::string netdev;

@@ -16,15 +16,18 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", "uhca " UHCA_VERSION);
 
   LaunchOptions launch;
-  auto add_launch_options = [](CLI::App* sub, LaunchOptions& o) {
+  auto add_program_options = [](CLI::App* sub, LaunchOptions& o) {
     sub->add_flag("--rdma-core", o.system_rdma_core, "Keep the system's own libibverbs and libmlx5 on top of uhca's kernel and device");
     sub->add_option("--netdev", o.netdev, "Interface whose MAC, addresses and MTU the port takes (default: the first that is up, else lo)");
     sub->add_flag("--framed", o.framed, "Between programs of this host, send frames instead of accessing their memory directly");
-    sub->add_option("--log", o.log, "Log warnings and the reasons of refusals to FILE, or 'stderr'")->type_name("FILE");
-    sub->add_option("--log-level", o.log_level, "error, warn, info or debug")->check(CLI::IsMember({"error", "warn", "info", "debug"}));
     sub->add_option("PROGRAM", o.program, "Program and its arguments (after --)")->required();
     sub->positionals_at_end();
     sub->prefix_command(false);
+  };
+  auto add_launch_options = [&](CLI::App* sub, LaunchOptions& o) {
+    add_program_options(sub, o);
+    sub->add_option("--log", o.log, "Log warnings and the reasons of refusals to FILE, or 'stderr'")->type_name("FILE");
+    sub->add_option("--log-level", o.log_level, "error, warn, info or debug")->check(CLI::IsMember({"error", "warn", "info", "debug"}));
   };
 
   CLI::App* run = app.add_subcommand("run", "Run PROGRAM with uhca underneath");
@@ -46,6 +49,10 @@ int main(int argc, char** argv) {
   trc->add_option("--layers", tr.format.layers, "Show only these layers: api,syscall,cmd,wqe,doorbell,frame,state,cqe,eqe,irq,wake,refuse");
   trc->add_option("--pcap", tr.launch.pcap, "Also capture every frame into FILE, for Wireshark")->type_name("FILE");
   trc->add_option("-o,--output", tr.output, "Write the trace to FILE (default: standard error)")->type_name("FILE");
+
+  LaunchOptions failing;
+  CLI::App* why_app = app.add_subcommand("why", "Run PROGRAM, which fails, and say why in one or two sentences");
+  add_program_options(why_app, failing);
 
   std::vector<std::string> dump;
   CLI::App* cqe = app.add_subcommand("explain-cqe", "Say what the CQEs in a driver's dump mean");
@@ -79,6 +86,7 @@ int main(int argc, char** argv) {
   if (run->parsed()) return run_program(launch);
   if (devs->parsed()) return devices(netdev);
   if (doc->parsed()) return doctor(program);
+  if (why_app->parsed()) return why(failing);
   if (cqe->parsed()) return explain_cqe(dump);
   if (lay->parsed()) return layout(structure);
   if (pci_app->parsed()) return pci(p);

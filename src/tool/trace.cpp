@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Runs a program with a pipe for its trace events and prints them.
 #include <fcntl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -14,6 +12,7 @@
 
 #include "tool/commands.h"
 #include "tool/trace_printer.h"
+#include "tool/traced_run.h"
 
 namespace uhca::tool {
 namespace {
@@ -41,35 +40,14 @@ int trace(const TraceOptions& options) {
   }
   if (!options.launch.pcap.empty() && !create_pcap(options.launch.pcap)) return 1;
 
-  int p[2];
-  if (pipe2(p, O_CLOEXEC) != 0) {
-    std::perror("uhca: pipe");
-    return 1;
-  }
-  fcntl(p[0], F_SETPIPE_SZ, 1 << 20);
-  pid_t child = fork();
-  if (child < 0) {
-    std::perror("uhca: fork");
-    return 1;
-  }
-  if (child == 0) {
-    LaunchOptions launch = options.launch;
-    launch.trace_fd = fcntl(p[1], F_DUPFD, 400);
-    std::_Exit(exec_program(launch));
-  }
-  close(p[1]);
-  signal(SIGINT, SIG_IGN);  // the program decides; we print to the end
-
-  bool found = print_trace(p[0], options.format, out);
+  bool found = true;
+  int status = traced_run(options.launch, [&](int fd) { found = print_trace(fd, options.format, out); });
   if (out != stderr) std::fclose(out);
-
-  int status = 0;
-  waitpid(child, &status, 0);
   if (!found) {
     std::fprintf(stderr, "uhca: the program made no call '%s'\n", options.format.only.c_str());
     return 1;
   }
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  return status;
 }
 
 }  // namespace uhca::tool

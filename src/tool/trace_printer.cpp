@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: MIT
 #include "tool/trace_printer.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "tool/follow.h"
 #include "tool/trace_event.h"
+#include "tool/traced_run.h"
 
 namespace uhca::tool {
 namespace {
@@ -79,19 +78,11 @@ class Printer {
 
 bool print_trace(int fd, const TraceFormat& format, std::FILE* out) {
   Printer printer(format, out);
-  std::string pending;
-  std::vector<char> buf(1 << 16);
-  for (;;) {
-    ssize_t n = read(fd, buf.data(), buf.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) break;
-    pending.append(buf.data(), static_cast<std::size_t>(n));
-    std::size_t start = 0;
-    for (std::size_t nl; (nl = pending.find('\n', start)) != std::string::npos; start = nl + 1)
-      if (auto e = TraceEvent::parse(pending.substr(start, nl - start))) printer.add(std::move(*e));
-    pending.erase(0, start);
-    if (format.at_once) std::fflush(out);
-  }
+  for_each_event(
+      fd, [&](TraceEvent e) { printer.add(std::move(e)); },
+      [&] {
+        if (format.at_once) std::fflush(out);
+      });
   return printer.finish();
 }
 
