@@ -87,7 +87,7 @@ void DataPath::look_at_cq(Cq& cq) {
 }
 
 bool DataPath::drive(bool thorough) {
-  return impl_->enter().drive(thorough);
+  return impl_->lane.drive(thorough);
 }
 Nanos DataPath::next_deadline() const {
   return impl_->lane.next_deadline();

@@ -47,6 +47,7 @@ struct HcaConfig {
   bool byte_exact_time = false;
   bool offer_dc = true;  // DC initiators and targets
   std::vector<CommandFault> command_faults;
+  unsigned drives_per_clock = 1;  // how many calls of drive(false) with nothing to do share one reading of the clock
   void* published = nullptr;  // zeroed memory that other functions of the host see (published.h); nullptr: none
   bool one_sided = true;      // execute WRITE and READ on what they publish (fast_path.h)
 };

@@ -72,6 +72,7 @@ Lane::Lane(Hca& h)
       publisher(h.bus(), static_cast<PublishedTables*>(h.config().published)) {}
 
 void Lane::receive(wire::Frame frame) {
+  need_time();
   counters.port_rx.add(frame);
   if (!is_for_rdma(*this, frame)) {
     receive_ethernet(*this, frame, std::nullopt);
@@ -130,6 +131,9 @@ void Lane::receive(wire::Frame frame) {
 }
 
 bool Lane::drive(bool thorough) {
+  // An empty poll may go without the time: timers are late by a few polls at most.
+  fresh = false;
+  if (thorough || ++stale_drives >= hca.config().drives_per_clock) stamp();
   bool did = deliver_loopback(*this);
   for (unsigned round = 0; round < kRoundsPerDrive; ++round) {
     unsigned n = port.poll(*this, kPollBudget, thorough && round == 0);
@@ -194,6 +198,7 @@ void Lane::unschedule(Qp& qp) {
 }
 
 bool Lane::run_work() {
+  if (work_head != nullptr || !eth.work.empty()) need_time();
   bool did = false;
   for (unsigned n = work_count; n > 0 && work_head != nullptr; --n) {
     Qp& qp = *work_head;

@@ -42,7 +42,9 @@ struct Lane final : wire::FrameSink {
   Counters counters;
   Publisher publisher;
 
-  Nanos now = 0;  // read once per entry into the engine
+  Nanos now = 0;  // read at most once per entry into the engine: reading the clock costs as much as polling
+  bool fresh = false;
+  unsigned stale_drives = 0;  // since the clock was read
   TimerHeap timers;
   unsigned armed = 0;      // CQs that are armed
   bool cq_failed = false;  // a CQ overran since fail_users_of_bad_cqs() last ran
@@ -84,7 +86,15 @@ struct Lane final : wire::FrameSink {
   void leave_error_list(Qp& qp);
   // Forgets the QP: lists, timer, decoded WQEs.
   void forget(Qp& qp);
-  void stamp() { now = clock.now(); }
+  void stamp() {
+    now = clock.now();
+    fresh = true;
+    stale_drives = 0;
+  }
+  // Before anything that starts a timer or tells the time.
+  void need_time() {
+    if (!fresh) stamp();
+  }
 };
 
 template <prm::Field F>

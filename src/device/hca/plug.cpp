@@ -91,6 +91,7 @@ std::unique_ptr<InprocEndpoint> plug_in_hca(const SlotConfig& config) {
 
   hc.published = bus->area ? bus->area->device_part() : nullptr;
   hc.one_sided = config.direct_access;
+  hc.drives_per_clock = 16;
   auto engine = std::make_unique<HcaInSlot>(hc, *bus, **uplink);
   auto slot = std::make_unique<InprocSlot>(std::move(identity), std::move(bus), std::move(uplink).value(), std::move(engine));
   if (!slot->valid()) return nullptr;

@@ -24,7 +24,9 @@
 namespace uhca::wire {
 namespace {
 
-constexpr std::uint32_t kUdpEvery = 16;       // polls
+constexpr std::uint32_t kUdpEvery = 16;  // polls: looking costs a system call
+constexpr std::uint32_t kUdpQuietEvery = 128;
+constexpr std::uint32_t kUdpQuietAfter = 1024;  // looks without a frame
 constexpr std::uint32_t kServiceEvery = 256;  // polls; for programs whose service thread gets no CPU
 constexpr Nanos kAddressRefresh = 1'000'000'000;
 
@@ -259,9 +261,12 @@ unsigned Uplink::poll(FrameSink& sink, unsigned budget, bool thorough) {
   }
   unsigned done = poll_loopback(sink, budget);
   if (done < budget) done += switch_->poll(sink, budget - done, thorough);
-  if (udp_ && done < budget && (thorough || polls_ % kUdpEvery == 0)) {
+  const std::uint32_t every = udp_silence_ < kUdpQuietAfter ? kUdpEvery : kUdpQuietEvery;
+  if (udp_ && done < budget && (thorough || polls_ % every == 0)) {
     HandOn hand_on(*this, sink);
-    done += udp_->poll(hand_on, budget - done);
+    unsigned n = udp_->poll(hand_on, budget - done);
+    udp_silence_ = n > 0 ? 0 : std::min(udp_silence_ + 1, kUdpQuietAfter);
+    done += n;
   }
   polling_ = false;
   return done;

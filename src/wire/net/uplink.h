@@ -84,6 +84,7 @@ class Uplink final : public Port {
   std::vector<Gid> local_;
   std::atomic<bool> addresses_stale_{true};
   std::uint32_t polls_ = 0;
+  std::uint32_t udp_silence_ = 0;
   bool polling_ = false;
   std::string ethernet_prefix_;     // empty: not an Ethernet function
   std::vector<unsigned> ethernet_;  // slots of the others
