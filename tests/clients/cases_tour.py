@@ -5,7 +5,7 @@ A page holds blocks of commands (```sh run) with what they print (```output) beh
 they are equal but for standalone numbers and GIDs; " ..." at the end of a line stands for its rest, a line "..." for any number of lines.
 Errnos and return values must be equal. In links, [`name`](file) says that `name` occurs in that file.
 
-    python3 tests/clients/cases_tour.py PAGE      fills the page's empty output blocks
+    python3 tests/clients/cases_tour.py PAGE...      renews what no longer matches, in both languages; read the difference
 """
 import glob
 import os
@@ -82,6 +82,15 @@ def chinese_has_the_same_commands():
         require(BLOCK.findall(open(path).read()) == BLOCK.findall(open(english).read()), "%s: commands or outputs differ" % path)
 
 
+def commands_of(readme):
+    return [line.split("#")[0].strip() for line in open(os.path.join(ROOT, readme)) if line.startswith("    ")]
+
+
+def readme():
+    require(commands_of("README.md"), "README.md has no commands")
+    require(commands_of("README.md") == commands_of("README.zh.md"), "README.md and README.zh.md have different commands")
+
+
 def matching_rule():
     """A stale page fails."""
     got = ["a cmd CREATE_QP qpn=0x17 status=OK", "b ret=0", "c"]
@@ -93,6 +102,9 @@ def matching_rule():
 
 def register(runner):
     runner.case("tour matching rule", matching_rule)
+    runner.case("tour README", readme)
+    runner.case("tour README links", check_links, os.path.join(ROOT, "README.md"))
+    runner.case("tour README.zh links", check_links, os.path.join(ROOT, "README.zh.md"))
     runner.case("tour Chinese", chinese_has_the_same_commands)
     for path in pages():
         name = os.path.relpath(path, TOUR)
@@ -103,14 +115,29 @@ def register(runner):
 
 
 def shorten(line, command):
+    """Of a firmware command the page shows the first field: fields come and go with features."""
+    line = re.sub(r"(\bstatus=OK +\w+=\S+) .*", r"\1 ...", line)
     if len(line) <= WIDTH or "explain-cqe" in command:
         return line.rstrip()
     return re.sub(r"\s+\S*$", "", line[:WIDTH]) + " ..."
 
 
+def refresh(path):
+    """Renews the outputs that no longer match, in the Chinese page as well."""
+    def renew(m):
+        got = execute(m[1])
+        if matches(m[2].rstrip("\n").split("\n"), got):
+            return m[0]
+        return "```sh run\n%s```\n\n```output\n%s\n```" % (m[1], "\n".join(shorten(l, m[1]) for l in got))
+    text = BLOCK.sub(renew, open(path).read())
+    open(path, "w").write(text)
+    chinese = os.path.join(os.path.dirname(path), "zh", os.path.basename(path))
+    if os.path.exists(chinese):
+        blocks = iter([m[0] for m in BLOCK.finditer(text)])
+        translated = BLOCK.sub(lambda m: next(blocks, m[0]), open(chinese).read())
+        open(chinese, "w").write(translated)
+
+
 if __name__ == "__main__":
     for page in sys.argv[1:]:
-        def fill(m):
-            return m[0] if m[2] else "```sh run\n%s```\n\n```output\n%s\n```" % (m[1], "\n".join(shorten(l, m[1]) for l in execute(m[1])))
-        text = BLOCK.sub(fill, open(page).read())
-        open(page, "w").write(text)
+        refresh(page)
