@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""Debian's pingpongs of the other transports and queues: UC, UD with address handles, SRQ, XRC."""
-from rig import Namespaces, Place, free_port, pair, pingpong, require
+"""Debian's pingpongs of the other transports and queues: UC, UD with address handles, SRQ, XRC; multicast groups."""
+import os
+
+from rig import BUILD, Namespaces, Place, finish, free_port, pair, pingpong, require
 
 PROGRAMS = (("ibv_uc_pingpong", ["-n", "1000"], True), ("ibv_uc_pingpong", ["-s", "100000", "-n", "100"], True), ("ibv_uc_pingpong", ["-e"], True),
             ("ibv_ud_pingpong", ["-s", "1024"], True), ("ibv_ud_pingpong", ["-s", "1", "-n", "100"], True), ("ibv_ud_pingpong", ["-s", "1024", "-e"], True),
@@ -17,9 +19,16 @@ def register(runner):
     for label, core in (("ours", False), ("rdma-core", True)):
         here = Place(rdma_core=core)
         cases("one host", here, here, label)
+        runner.case("groups/%s" % label, groups, here)
     with Namespaces() as hosts:
         for label, core in (("ours", False), ("rdma-core", True)):
             cases("two hosts", hosts.place(0, rdma_core=core), hosts.place(1, rdma_core=core), label)
+
+
+def groups(place):
+    p = place.start(os.path.join(BUILD, "bin", "clients", "groups"), str(place.gid_index()))
+    out = finish(p)
+    require(p.returncode == 0 and "ok" in out, out)
 
 
 def xsrq(server, client):

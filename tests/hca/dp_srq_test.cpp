@@ -229,9 +229,14 @@ TEST_F(DpXrc, SendsReachTheSrqThatTheyName) {
 
 TEST_F(DpXrc, WriteReadAndAtomics) {
   setup();
-  post(a, {.op = WqeOpcode::RDMA_WRITE, .sges = {sge(src, 3000)}, .raddr = dst.va, .rkey = dst.key});
-  post(a, {.op = WqeOpcode::RDMA_READ, .sges = {sge(src, 3000, 4096)}, .raddr = dst.va, .rkey = dst.key});
-  post(a, {.op = WqeOpcode::ATOMIC_FA, .sges = {sge(src, 8, 8000)}, .raddr = dst.va + 8000, .rkey = dst.key, .swap_add = 1});
+  post(a, {.op = WqeOpcode::RDMA_WRITE, .sges = {sge(src, 3000)}, .raddr = dst.va, .rkey = dst.key, .xrc_srqn = xsrq.srqn});
+  post(a, {.op = WqeOpcode::RDMA_READ, .sges = {sge(src, 3000, 4096)}, .raddr = dst.va, .rkey = dst.key, .xrc_srqn = xsrq.srqn});
+  post(a, {.op = WqeOpcode::ATOMIC_FA,
+           .sges = {sge(src, 8, 8000)},
+           .raddr = dst.va + 8000,
+           .rkey = dst.key,
+           .swap_add = 1,
+           .xrc_srqn = xsrq.srqn});
   run();
   EXPECT_EQ(syndromes(sends(a)), (std::vector<unsigned>{0, 0, 0}));
   EXPECT_TRUE(same(src, dst, 3000));
@@ -247,6 +252,39 @@ TEST_F(DpXrc, SrqOfAnotherDomainIsAnInvalidRequest) {
   EXPECT_EQ(syndromes(sends(a)), (std::vector<unsigned>{0x12}));
   EXPECT_EQ(state(b), QpState::kErr);
   EXPECT_TRUE(received().empty());
+}
+
+// A target QP of mlx5_ib is in the driver's own PD; what the peer may reach is its SRQ owner's.
+TEST_F(DpXrc, TheSrqsProtectionDomainDecidesOnKeys) {
+  setup();
+  std::uint32_t qps = bench.pd;
+  bench.pd = bench.alloc_pd();
+  ASSERT_NE(bench.pd, qps);
+  SrqHandle owners = create_xrc_srq(4, xrcd, xcq.cqn, 1);
+  Region far = region(8192);
+  bench.pd = qps;
+  post(a, {.op = WqeOpcode::RDMA_WRITE, .sges = {sge(src, 3000)}, .raddr = far.va, .rkey = far.key, .xrc_srqn = owners.srqn});
+  post(a, {.op = WqeOpcode::RDMA_READ, .sges = {sge(src, 3000, 4096)}, .raddr = far.va, .rkey = far.key, .xrc_srqn = owners.srqn});
+  post(a, {.op = WqeOpcode::ATOMIC_FA,
+           .sges = {sge(src, 8, 8000)},
+           .raddr = far.va + 8000,
+           .rkey = far.key,
+           .swap_add = 1,
+           .xrc_srqn = owners.srqn});
+  run();
+  EXPECT_EQ(syndromes(sends(a)), (std::vector<unsigned>{0, 0, 0}));
+  EXPECT_TRUE(same(src, far, 3000));
+  post(a, {.op = WqeOpcode::RDMA_WRITE, .sges = {sge(src, 8)}, .raddr = dst.va, .rkey = dst.key, .xrc_srqn = owners.srqn});
+  run();
+  EXPECT_EQ(syndromes(sends(a)), (std::vector<unsigned>{0x13})) << "the key is of the QP's own PD";
+}
+
+TEST_F(DpXrc, RdmaNeedsAnSrqOfTheDomainToo) {
+  setup();
+  post(a, {.op = WqeOpcode::RDMA_WRITE, .sges = {sge(src, 8)}, .raddr = dst.va, .rkey = dst.key, .xrc_srqn = 0xfff});
+  run();
+  EXPECT_EQ(syndromes(sends(a)), (std::vector<unsigned>{0x12}));
+  EXPECT_EQ(state(b), QpState::kErr);
 }
 
 TEST_F(DpXrc, SrqThatDiesInTheMiddleOfAMessageFailsTheTarget) {

@@ -46,6 +46,7 @@ struct ResponseJob {
   bool first = true;       // the next packet begins the answer (FIRST or ONLY)
   bool repeat = false;     // for a duplicate request: does not count against max_dest_rd_atomic
   std::uint32_t msn = 0;
+  std::uint32_t pd = 0;  // whose key that is
   std::uint32_t rkey = 0;
   std::uint64_t va = 0;     // of the next packet's data
   std::uint64_t bytes = 0;  // still to be sent
@@ -108,7 +109,7 @@ struct Responder {
   std::vector<AtomicResult> atomics;  // ring
   unsigned next_atomic = 0;
   std::uint64_t loaded = 0;  // PublishedQp::progress as last seen or stored
-  bool comm_est = false;  // the first packet in RTR was reported
+  bool comm_est = false;     // the first packet in RTR was reported
 };
 
 struct PublishedQp;  // published.h

@@ -5,7 +5,6 @@
 
 #include "base/log.h"
 #include "base/trace.h"
-#include "device/hca/mkey_access.h"
 #include "device/hca/qp_error.h"
 #include "device/hca/rc_packet.h"
 #include "device/hca/rc_responder.h"
@@ -29,12 +28,13 @@ void insert_job(Responder& r, const ResponseJob& job) {
   r.jobs[i] = job;
 }
 
-ResponseJob read_job(const Qp& qp, const wire::Packet& p, std::uint32_t packets) {
+ResponseJob read_job(const Qp& qp, const KeyUser& user, const wire::Packet& p, std::uint32_t packets) {
   ResponseJob j;
   j.kind = ResponseJob::Kind::kRead;
   j.psn = p.bth.psn;
   j.left = packets;
   j.msn = qp.transport->resp.msn;
+  j.pd = user.pd;
   j.rkey = p.reth.rkey;
   j.va = p.reth.va;
   j.bytes = p.reth.length;
@@ -49,10 +49,11 @@ Tx send_read_response(Lane& lane, Qp& qp, const ResponseJob& j) {
   p.aeth = {static_cast<std::uint8_t>(wire::kAethAck | kNoCredits), j.msn};
   std::byte* data = begin_packet(lane, qp, p, op, j.psn, n);
   if (n > 0) {
-    KeyView v = check_key(lane.objects, qp, j.rkey, j.va, n, KeyAccess::kRemoteRead);
+    KeyUser user{j.pd, qp.qpn, false};
+    KeyView v = check_key(lane.objects, user, j.rkey, j.va, n, KeyAccess::kRemoteRead);
     if (v.ok() && !read_memory(lane.bus, v, j.va, data, n)) v.fault = KeyFault::kUnmapped;
     if (!v.ok()) {
-      report_key_fault(lane.bus, qp, "READ response", j.rkey, j.va, n, KeyAccess::kRemoteRead, v);
+      report_key_fault(lane.bus, user, "READ response", j.rkey, j.va, n, KeyAccess::kRemoteRead, v);
       return Tx::kFault;
     }
   }
@@ -101,29 +102,29 @@ void withdraw_nak(Qp& qp) {
   if (r.answer == Responder::Answer::kNak) r.answer = Responder::Answer::kAck;
 }
 
-void queue_read(Qp& qp, const wire::Packet& p, std::uint32_t packets) {
-  insert_job(qp.transport->resp, read_job(qp, p, packets));
+void queue_read(Qp& qp, const KeyUser& user, const wire::Packet& p, std::uint32_t packets) {
+  insert_job(qp.transport->resp, read_job(qp, user, p, packets));
 }
 
-void queue_duplicate_read(Qp& qp, const wire::Packet& p, std::uint32_t packets) {
+void queue_duplicate_read(Qp& qp, const KeyUser& user, const wire::Packet& p, std::uint32_t packets) {
   Responder& r = qp.transport->resp;
   std::uint32_t end = psn_add(p.bth.psn, packets);
   for (unsigned i = 0; i < r.njobs; ++i) {
     ResponseJob& j = r.jobs[i];
     if (j.kind != ResponseJob::Kind::kRead || psn_add(j.psn, j.left) != end) continue;
     bool repeat = j.repeat;
-    if (psn_diff(j.psn, p.bth.psn) > 0) j = read_job(qp, p, packets);  // some of it got lost
+    if (psn_diff(j.psn, p.bth.psn) > 0) j = read_job(qp, user, p, packets);  // some of it got lost
     j.repeat = repeat;
     return;
   }
-  ResponseJob again = read_job(qp, p, packets);
+  ResponseJob again = read_job(qp, user, p, packets);
   again.repeat = true;
   insert_job(r, again);
 }
 
-bool execute_atomic(Lane& lane, Qp& qp, const wire::Packet& p, std::uint64_t* found) {
+bool execute_atomic(Lane& lane, const KeyUser& user, const wire::Packet& p, std::uint64_t* found) {
   const wire::AtomicEth& a = p.atomic_eth;
-  KeyView v = check_key(lane.objects, qp, a.rkey, a.va, 8, KeyAccess::kRemoteAtomic);
+  KeyView v = check_key(lane.objects, user, a.rkey, a.va, 8, KeyAccess::kRemoteAtomic);
   bool cs = wire::op_of(p.bth.opcode) == Op::kCompareSwap;
   if (v.ok()) {
     std::size_t piece;
@@ -140,7 +141,7 @@ bool execute_atomic(Lane& lane, Qp& qp, const wire::Packet& p, std::uint64_t* fo
     *found = seen;
     if (!mapped) v.fault = KeyFault::kUnmapped;
   }
-  if (!v.ok()) report_key_fault(lane.bus, qp, "atomic of the peer", a.rkey, a.va, 8, KeyAccess::kRemoteAtomic, v);
+  if (!v.ok()) report_key_fault(lane.bus, user, "atomic of the peer", a.rkey, a.va, 8, KeyAccess::kRemoteAtomic, v);
   return v.ok();
 }
 
@@ -177,22 +178,22 @@ void queue_duplicate_atomic(Qp& qp, std::uint32_t psn) {
   }
 }
 
-bool invalidate_key(Lane& lane, Qp& qp, std::uint32_t rkey) {
+bool invalidate_key(Lane& lane, const KeyUser& user, std::uint32_t rkey) {
   Mkey* m = lane.objects.mkey(rkey);
   const char* why = nullptr;
   if (m == nullptr || m->key != rkey) {
     why = "no such key";
   } else if (m->free) {
     why = "it is invalid already";
-  } else if (m->pd != qp.pd) {
+  } else if (m->pd != user.pd) {
     why = "it belongs to another PD";
   } else if (prm::get<prm::mkc::en_rinval>(m->mkc.data()) == 0) {
     why = "it does not allow remote invalidation (mkc.en_rinval)";
-  } else if (m->qpn != 0xffffff && m->qpn != qp.qpn) {
+  } else if (m->qpn != 0xffffff && m->qpn != user.qpn) {
     why = "it is bound to another QP";
   }
   if (why != nullptr) {
-    static_cast<void>(refuse(EACCES, "QP {:#x}: the peer's SEND wants to invalidate mkey {:#x}: {}", qp.qpn, rkey, why));
+    static_cast<void>(refuse(EACCES, "QP {:#x}: the peer's SEND wants to invalidate mkey {:#x}: {}", user.qpn, rkey, why));
     return false;
   }
   m->free = true;

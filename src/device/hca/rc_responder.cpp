@@ -36,6 +36,9 @@ struct Inbound {
   // Takes a receive WQE with this packet: SEND at its begin, WRITE with immediate at its end.
   bool needs_wqe() const { return is(Prop::kConsumesRecv); }
   bool reliable() const { return is_reliable(qp.type); }
+  // Every request to an XRC target names an SRQ of its domain.
+  bool names_queue() const { return qp.type != QpType::kXrc || xrc_srq(lane, qp, p) != nullptr; }
+  KeyUser user() const { return remote_key_user(lane, qp, p); }
 };
 
 enum class Stage : std::uint8_t { kPsn, kOpSequence, kOpValid, kResources, kLength, kRkey, kExecute, kComplete, kAcknowledge, kDone };
@@ -101,11 +104,11 @@ void duplicate(Inbound& in) {
   trace_refusal(in, "duplicate");
   if (in.is(Prop::kRead)) {
     std::uint32_t n = std::max<std::uint32_t>(1, (in.p.reth.length + in.qp.mtu_bytes - 1) / in.qp.mtu_bytes);
-    bool known = in.p.reth.length <= kMaxRdma && in.qp.rre && psn_diff(psn_add(in.p.bth.psn, n), in.r.epsn) <= 0;
+    bool known = in.names_queue() && in.p.reth.length <= kMaxRdma && in.qp.rre && psn_diff(psn_add(in.p.bth.psn, n), in.r.epsn) <= 0;
     if (known && in.p.reth.length != 0) {
-      known = check_key(in.lane.objects, in.qp, in.p.reth.rkey, in.p.reth.va, in.p.reth.length, KeyAccess::kRemoteRead).ok();
+      known = check_key(in.lane.objects, in.user(), in.p.reth.rkey, in.p.reth.va, in.p.reth.length, KeyAccess::kRemoteRead).ok();
     }
-    if (known) queue_duplicate_read(in.qp, in.p, n);
+    if (known) queue_duplicate_read(in.qp, in.user(), in.p, n);
   } else if (in.is(Prop::kAtomic)) {
     queue_duplicate_atomic(in.qp, in.p.bth.psn);
   } else {
@@ -187,6 +190,7 @@ Stage check_op_valid(Inbound& in) {
 }
 
 Stage check_resources(Inbound& in) {
+  if (!in.names_queue()) return invalid_request(in, "resources", "the SRQ is none of the QP's XRC domain");
   if (in.is(Prop::kRead) || in.is(Prop::kAtomic)) {
     auto open = std::count_if(in.r.jobs.begin(), in.r.jobs.begin() + in.r.njobs, [](const ResponseJob& j) { return !j.repeat; });
     if (open >= std::max<std::ptrdiff_t>(1, in.qp.max_dest_rd_atomic) || in.r.njobs == in.r.jobs.size()) {
@@ -195,13 +199,7 @@ Stage check_resources(Inbound& in) {
     return Stage::kLength;
   }
   if (!in.needs_wqe() || in.r.wqe_held) return Stage::kLength;  // held: left over from a message that UC lost
-  Srq* srq = in.qp.srq;
-  if (in.qp.type == QpType::kXrc) {
-    srq = in.lane.objects.srq(in.p.xrc_srq);
-    if (srq == nullptr || srq->kind != Srq::Kind::kXrcSrq || srq->xrcd != in.qp.xrcd) {
-      return invalid_request(in, "resources", "the SRQ is none of the QP's XRC domain");
-    }
-  }
+  Srq* srq = in.qp.type == QpType::kXrc ? xrc_srq(in.lane, in.qp, in.p) : in.qp.srq;
   switch (take_recv_wqe(in.lane, in.qp, srq)) {
     case TakeWqe::kTaken: return Stage::kLength;
     case TakeWqe::kUnreadable:
@@ -270,14 +268,15 @@ Stage check_rkey(Inbound& in) {
     len = in.r.write_length;  // the whole WRITE, before anything is written
   }
   if (len == 0) return Stage::kExecute;  // IBTA 9.4.3: no key check for zero bytes
-  KeyView v = check_key(in.lane.objects, in.qp, key, va, len, need);
+  KeyUser user = in.user();
+  KeyView v = check_key(in.lane.objects, user, key, va, len, need);
   if (v.ok()) return Stage::kExecute;
-  report_key_fault(in.lane.bus, in.qp, "request of the peer", key, va, len, need, v);
+  report_key_fault(in.lane.bus, user, "request of the peer", key, va, len, need, v);
   return access_error(in, "rkey");
 }
 
 Stage execute_send(Inbound& in) {
-  if (in.is(Prop::kIeth) && !invalidate_key(in.lane, in.qp, in.p.ieth)) return access_error(in, "rkey");
+  if (in.is(Prop::kIeth) && !invalidate_key(in.lane, in.user(), in.p.ieth)) return access_error(in, "rkey");
   // A short message of one packet may go into the CQE (complete() puts it there); never with the wrong length.
   bool in_cqe = in.is(Prop::kFirst) && in.is(Prop::kLast) && in.len() <= recv_inline_limit(in.qp);
   if (!in_cqe && !scatter_recv(in.lane, in.qp, in.r.received, in.p.payload.data(), in.len(), in.is(Prop::kLast))) {
@@ -293,10 +292,11 @@ Stage execute_write(Inbound& in) {
   if (in.is(Prop::kFirst)) count<Qc::rx_write_requests>(in.lane, in.qp);
   std::uint64_t va = in.r.write_va + in.r.received;
   if (in.len() > 0) {
-    KeyView v = check_key(in.lane.objects, in.qp, in.r.write_rkey, va, in.len(), KeyAccess::kRemoteWrite);
+    KeyUser user = in.user();
+    KeyView v = check_key(in.lane.objects, user, in.r.write_rkey, va, in.len(), KeyAccess::kRemoteWrite);
     if (v.ok() && !write_memory(in.lane.bus, v, va, in.p.payload.data(), in.len(), in.is(Prop::kLast))) v.fault = KeyFault::kUnmapped;
     if (!v.ok()) {
-      report_key_fault(in.lane.bus, in.qp, "WRITE of the peer", in.r.write_rkey, va, in.len(), KeyAccess::kRemoteWrite, v);
+      report_key_fault(in.lane.bus, user, "WRITE of the peer", in.r.write_rkey, va, in.len(), KeyAccess::kRemoteWrite, v);
       return access_error(in, "execute");
     }
   }
@@ -312,14 +312,14 @@ Stage execute(Inbound& in) {
     count<Qc::rx_read_requests>(in.lane, in.qp);
     std::uint32_t n = std::max<std::uint32_t>(1, (in.p.reth.length + in.qp.mtu_bytes - 1) / in.qp.mtu_bytes);
     in.r.msn = psn_add(in.r.msn, 1);
-    queue_read(in.qp, in.p, n);
+    queue_read(in.qp, in.user(), in.p, n);
     in.r.epsn = psn_add(in.r.epsn, n);
     in.lane.schedule(in.qp);
     return Stage::kDone;
   }
   count<Qc::rx_atomic_requests>(in.lane, in.qp);
   std::uint64_t found;
-  if (!execute_atomic(in.lane, in.qp, in.p, &found)) return access_error(in, "execute");
+  if (!execute_atomic(in.lane, in.user(), in.p, &found)) return access_error(in, "execute");
   in.r.msn = psn_add(in.r.msn, 1);
   queue_atomic(in.qp, in.p.bth.psn, found);
   in.r.epsn = psn_add(in.r.epsn, 1);

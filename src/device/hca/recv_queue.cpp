@@ -37,10 +37,29 @@ TakeWqe take_recv_wqe(Lane& lane, Qp& qp, Srq* srq) {
   return TakeWqe::kUnreadable;
 }
 
-KeyUser recv_key_user(const Qp& qp) {
-  const Srq* srq = qp.transport->resp.recv_wqe.srq;
+Srq* xrc_srq(const Lane& lane, const Qp& qp, const wire::Packet& p) {
+  Srq* srq = lane.objects.srq(p.xrc_srq);
+  return srq != nullptr && srq->kind == Srq::Kind::kXrcSrq && srq->xrcd == qp.xrcd ? srq : nullptr;
+}
+
+namespace {
+
+// RMPs have no protection domain.
+KeyUser srq_key_user(const Qp& qp, const Srq* srq) {
   if (srq == nullptr || srq->pd == 0) return qp;
   return {srq->pd, qp.qpn, srq->rlky};
+}
+
+}  // namespace
+
+KeyUser remote_key_user(const Lane& lane, const Qp& qp, const wire::Packet& p) {
+  KeyUser user = srq_key_user(qp, qp.type == QpType::kXrc ? xrc_srq(lane, qp, p) : nullptr);
+  user.rlky = false;  // a peer has no reserved key
+  return user;
+}
+
+KeyUser recv_key_user(const Qp& qp) {
+  return srq_key_user(qp, qp.transport->resp.recv_wqe.srq);
 }
 
 bool scatter_recv(Lane& lane, Qp& qp, std::uint64_t off, const std::byte* src, std::size_t len, bool last) {

@@ -10,6 +10,11 @@ namespace uhca::hca {
 
 // The next receive WQE, of the QP's own queue or of `srq`, becomes the one that the current message holds.
 TakeWqe take_recv_wqe(Lane& lane, Qp& qp, Srq* srq);
+// The XRC SRQ that a request for this target names; nullptr: none of its domain.
+Srq* xrc_srq(const Lane& lane, const Qp& qp, const wire::Packet& p);
+// Whose keys a request of the peer may use: the QP's protection domain, or, of an XRC target, that of the SRQ which the request names
+// (IBTA vol. 1 annex A14). In the latter case the SRQ must exist.
+KeyUser remote_key_user(const Lane& lane, const Qp& qp, const wire::Packet& p);
 // Whose keys the held WQE's scatter list uses.
 KeyUser recv_key_user(const Qp& qp);
 // `len` bytes at offset `off` of the message into the held WQE's scatter list. False: a local protection error (reported).

@@ -523,6 +523,9 @@ inline Result<std::unique_ptr<ib_qp>> ib_create_qp(ib_pd& pd, ib_qp_init_attr& a
 // Of an opening: closes it; the last one destroys the shared QP.
 Status ib_destroy_qp(ib_qp& qp);
 Status ib_query_qp(ib_qp& qp, ib_qp_attr& attr, std::uint32_t mask, ib_qp_init_attr& init);
+// EINVAL: no multicast GID (ff00::/8, or an IPv4 group as a mapped address), or not a UD QP.
+Status ib_attach_mcast(ib_qp& qp, const ib_gid& gid, std::uint16_t lid);
+Status ib_detach_mcast(ib_qp& qp, const ib_gid& gid, std::uint16_t lid);
 Result<std::unique_ptr<ib_srq>> ib_create_srq(ib_pd& pd, ib_srq_init_attr& attr, Udata* udata);
 Status ib_destroy_srq(ib_srq& srq);
 

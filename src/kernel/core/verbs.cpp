@@ -210,6 +210,37 @@ Status ib_query_qp(ib_qp& qp, ib_qp_attr& attr, std::uint32_t mask, ib_qp_init_a
   return qp.device->ops.query_qp(ib_real_qp(qp), attr, mask, init);
 }
 
+namespace {
+
+// Linux: rdma_is_multicast_addr. RoCE ignores the LID.
+bool is_multicast(const ib_gid& g) {
+  return g[0] == 0xff || (is_v4_mapped(g) && (g[12] & 0xf0) == 0xe0);
+}
+
+Status check_mcast(const ib_qp& qp, const ib_gid& gid) {
+  if (!is_multicast(gid)) return refuse(EINVAL, "multicast on QP {:#x}: the GID is not a group's", qp.qp_num);
+  if (qp.qp_type != ib_qp_type::UD) return refuse(EINVAL, "multicast on QP {:#x}: it is not UD", qp.qp_num);
+  return success();
+}
+
+}  // namespace
+
+Status ib_attach_mcast(ib_qp& qp, const ib_gid& gid, std::uint16_t lid) {
+  if (!qp.device->ops.attach_mcast) return refuse(EOPNOTSUPP, "attach_mcast: {} does not support it", qp.device->name);
+  UHCA_CHECK(check_mcast(qp, gid));
+  UHCA_CHECK(qp.device->ops.attach_mcast(qp, gid, lid));
+  qp.usecnt.fetch_add(1);
+  return success();
+}
+
+Status ib_detach_mcast(ib_qp& qp, const ib_gid& gid, std::uint16_t lid) {
+  if (!qp.device->ops.detach_mcast) return refuse(EOPNOTSUPP, "detach_mcast: {} does not support it", qp.device->name);
+  UHCA_CHECK(check_mcast(qp, gid));
+  UHCA_CHECK(qp.device->ops.detach_mcast(qp, gid, lid));
+  qp.usecnt.fetch_sub(1);
+  return success();
+}
+
 Result<std::unique_ptr<ib_srq>> ib_create_srq(ib_pd& pd, ib_srq_init_attr& attr, Udata* udata) {
   ib_device& dev = *pd.device;
   if (!dev.ops.create_srq) return refuse(EOPNOTSUPP, "create_srq: {} does not support it", dev.name);

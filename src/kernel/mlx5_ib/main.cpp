@@ -25,7 +25,8 @@ namespace {
 
 // IB_DEVICE_* of <rdma/ib_verbs.h>.
 constexpr std::uint32_t kCapBadPkeyCntr = 1 << 1, kCapBadQkeyCntr = 1 << 2, kCapChangePhyPort = 1 << 4, kCapPortActiveEvent = 1 << 10,
-                        kCapSysImageGuid = 1 << 11, kCapRcRnrNakGen = 1 << 12, kCapXrc = 1 << 20;
+                        kCapSysImageGuid = 1 << 11, kCapRcRnrNakGen = 1 << 12, kCapMemWindow = 1 << 17, kCapXrc = 1 << 20,
+                        kCapMemWindowType2B = 1 << 24;
 constexpr std::uint32_t kAtomicNone = 0, kAtomicHca = 1;  // enum ib_atomic_cap
 constexpr std::uint32_t kAtomicCmpSwap = 1, kAtomicFetchAdd = 2, kAtomicSize8 = 8;
 constexpr std::uint32_t kSegment = 16, kMaxReadDescriptor = 512;  // bytes; mlx5 reads at most 512 bytes of a READ WQE
@@ -201,6 +202,10 @@ void set_ops(ib_device_ops& ops) {
   ops.destroy_srq = destroy_srq;
   ops.alloc_xrcd = alloc_xrcd;
   ops.dealloc_xrcd = dealloc_xrcd;
+  ops.alloc_mw = alloc_mw;
+  ops.dealloc_mw = dealloc_mw;
+  ops.attach_mcast = attach_mcast;
+  ops.detach_mcast = detach_mcast;
   ops.alloc_coherent = alloc_coherent;
   ops.get_dma_lkey = get_dma_lkey;
   ops.put_dma_lkey = put_dma_lkey;
@@ -236,6 +241,10 @@ Status query_device(ib_device& d, ib_device_attr& a, Udata* uhw) {
   if (m.cap_gen<cap::pkv>()) a.device_cap_flags |= kCapBadPkeyCntr;
   if (m.cap_gen<cap::qkv>()) a.device_cap_flags |= kCapBadQkeyCntr;
   if (m.cap_gen<cap::xrc>()) a.device_cap_flags |= kCapXrc;
+  if (m.cap_gen<cap::imaicl>()) {
+    a.device_cap_flags |= kCapMemWindow | kCapMemWindowType2B;
+    a.max_mw = 1u << m.cap_gen<cap::log_max_mkey>();
+  }
   a.max_qp = 1u << m.cap_gen<cap::log_max_qp>();
   a.max_qp_wr = 1u << m.cap_gen<cap::log_max_qp_sz>();
   std::uint32_t send_desc = std::min<std::uint32_t>(m.cap_gen<cap::max_wqe_sz_sq>(), kMaxReadDescriptor);

@@ -185,6 +185,12 @@ Status query_srq(ib_srq&, ib_srq_attr&);
 Status destroy_srq(ib_srq&);
 Result<std::unique_ptr<ib_xrcd>> alloc_xrcd(ib_device&, Udata*);
 Status dealloc_xrcd(ib_xrcd&);
+// mw.cpp
+Result<std::unique_ptr<ib_mw>> alloc_mw(ib_pd&, std::uint8_t type, Udata*);
+Status dealloc_mw(ib_mw&);
+// mcg.cpp
+Status attach_mcast(ib_qp&, const ib_gid&, std::uint16_t lid);
+Status detach_mcast(ib_qp&, const ib_gid&, std::uint16_t lid);
 // uapi.cpp
 extern const uapi_definition mlx5_ib_defs[];
 

@@ -102,6 +102,16 @@ int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) {
   return r;
 }
 
+// A type 1 window is bound by a WQE that the provider posts itself.
+int bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind) {
+  inside::Guard guard;
+  Wrapped* w = wrapped(qp->context);
+  int r = w->ops.bind_mw(qp, mw, bind);
+  if (trace::on()) trace::Event("api", "ibv_bind_mw").hex("qpn", qp->qp_num).hex("rkey", mw->rkey).num("ret", r);
+  sent(*w, qp);
+  return r;
+}
+
 int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad) {
   inside::Guard guard;
   Wrapped* w = wrapped(qp->context);
@@ -286,6 +296,7 @@ void contexts_wrap(ibv_context* c) {
   }
   if (vc && vc->query_rt_values) vc->query_rt_values = query_rt_values;
   c->ops.post_send = post_send;
+  if (c->ops.bind_mw) c->ops.bind_mw = bind_mw;
   c->ops.post_recv = post_recv;
   c->ops.post_srq_recv = post_srq_recv;
   c->ops.poll_cq = poll_cq;

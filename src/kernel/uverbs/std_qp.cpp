@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Queue pairs. Linux: uverbs_std_types_qp.c.
 #include "base/log.h"
+#include "kernel/uverbs/capable.h"
 #include "kernel/uverbs/std_types.h"
 
 namespace uhca::kernel {
@@ -11,6 +12,14 @@ using namespace uapi;
 Status destroy_qp(ib_uobject& uobj, rdma_remove_reason why, uverbs_attr_bundle*) {
   auto& u = static_cast<UqpObject&>(uobj);
   auto* qp = static_cast<ib_qp*>(u.object);
+  // Attachments are no objects: nobody else would undo them when the file goes.
+  if (why == RDMA_REMOVE_DESTROY) {
+    if (!u.mcast.empty()) return refuse(EBUSY, "destroy_qp: QP {:#x} is attached to {} multicast group(s)", qp->qp_num, u.mcast.size());
+  } else {
+    for (const McastEntry& e : u.mcast)
+      if (Status s = ib_detach_mcast(*qp, e.gid, e.lid); !s.ok()) log::error("QP {:#x} could not be detached ({})", qp->qp_num, s.code());
+    u.mcast.clear();
+  }
   if (why != RDMA_REMOVE_DRIVER_FAILURE) UHCA_CHECK(ib_destroy_qp(*qp));
   u.xrcd.drop();
   if (u.async) u.async_events_reported = u.async->remove(&u.async_source);
@@ -53,10 +62,12 @@ Status create(uverbs_attr_bundle& b) {
   UHCA_CHECK(uverbs_get_const(&a.attr.qp_type, b, UVERBS_ATTR_CREATE_QP_TYPE));
   auto type = static_cast<unsigned>(a.attr.qp_type);
   switch (type) {
+    case ::IB_UVERBS_QPT_RAW_PACKET:
+      if (!rdma_uattrs_has_raw_cap()) return refuse(EPERM, "create_qp: raw packet QPs need CAP_NET_RAW");
+      break;
     case ::IB_UVERBS_QPT_RC:
     case ::IB_UVERBS_QPT_UC:
     case ::IB_UVERBS_QPT_UD:
-    case ::IB_UVERBS_QPT_RAW_PACKET:
     case ::IB_UVERBS_QPT_XRC_INI:
     case ::IB_UVERBS_QPT_XRC_TGT:
     case ::IB_UVERBS_QPT_DRIVER: break;

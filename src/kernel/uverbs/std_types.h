@@ -43,8 +43,16 @@ class XrcdHold {
 struct UsrqObject : UeventObject {
   XrcdHold xrcd;
 };
+// A multicast group that a QP was attached to.
+struct McastEntry {
+  ib_gid gid{};
+  std::uint16_t lid = 0;
+  bool operator==(const McastEntry&) const = default;
+};
 struct UqpObject : UeventObject {
   XrcdHold xrcd;
+  std::mutex mcast_lock;  // held across the driver's attach and detach
+  std::vector<McastEntry> mcast;
 };
 // An opener of the domain is gone; the last one ends it (core/xrc, with the table of files of write_xrc.cpp).
 Status uverbs_dealloc_xrcd(ib_xrcd& xrcd, rdma_remove_reason why);

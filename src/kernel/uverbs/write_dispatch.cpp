@@ -97,10 +97,9 @@ Status not_supported(uverbs_attr_bundle& b) {
   return refuse(EOPNOTSUPP, "write command: {} does not support it", b.device->name);
 }
 constexpr WriteCmd kNotSupported = {0, false, "(not supported)", 0, 0, false, false, not_supported, nullptr};
-constexpr WriteCmd kNotSupportedEx = {0, true, "(not supported, extended)", 0, 0, false, false, not_supported, nullptr};
 
-// EINVAL: bits that no command has; EOPNOTSUPP: beyond the table. A hole in the table is a command that answers EOPNOTSUPP itself, after
-// the header checks.
+// EINVAL: bits that no command has; EOPNOTSUPP: beyond the table. A hole in the table is a plain command that answers EOPNOTSUPP itself,
+// after the header checks; so is one in the table of the extended commands (Linux: uverbs_api::notsupp_method).
 Result<const WriteCmd*> find(const ib_device& dev, std::uint32_t command) {
   if (command & ~(IB_USER_VERBS_CMD_FLAG_EXTENDED | IB_USER_VERBS_CMD_COMMAND_MASK))
     return refuse(EINVAL, "write command {:#x}: unknown bits", command);
@@ -115,7 +114,7 @@ Result<const WriteCmd*> find(const ib_device& dev, std::uint32_t command) {
   }
   if (hit) return hit;
   if (number > last) return refuse(EOPNOTSUPP, "write command {:#x}: {} has none beyond {}", command, dev.name, last);
-  return ex ? &kNotSupportedEx : &kNotSupported;
+  return &kNotSupported;
 }
 
 Status verify(const WriteCmd& c, ::ib_uverbs_cmd_hdr& h, const ::ib_uverbs_ex_cmd_hdr& ex, std::size_t count) {
@@ -160,8 +159,8 @@ Status uverbs_request(const uverbs_attr_bundle& b, void* req, std::size_t n) {
   UHCA_CHECK(copy_from_user(req, b.ucore.inbuf, have));
   std::memset(static_cast<std::byte*>(req) + have, 0, n - have);
   if (b.ucore.inlen > n) {
-    bool zero = UHCA_TRY(user_is_zero(b.ucore.inbuf + n, b.ucore.inlen - n));
-    if (!zero) return refuse(EOPNOTSUPP, "request: bytes after the known {} are not zero", n);
+    auto zero = user_is_zero(b.ucore.inbuf + n, b.ucore.inlen - n);
+    if (!zero.ok() || !*zero) return refuse(EOPNOTSUPP, "request: bytes after the known {} are not zero", n);
   }
   return success();
 }

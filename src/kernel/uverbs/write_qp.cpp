@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "kernel/uverbs/capable.h"
 #include "kernel/uverbs/std_types.h"
 #include "kernel/uverbs/write_cmds.h"
 
@@ -49,6 +50,8 @@ Status create(uverbs_attr_bundle& b, const ::ib_uverbs_ex_create_qp& cmd, ::ib_u
   constexpr std::uint32_t allowed = ::IB_UVERBS_QP_CREATE_BLOCK_MULTICAST_LOOPBACK | ::IB_UVERBS_QP_CREATE_SCATTER_FCS |
                                     ::IB_UVERBS_QP_CREATE_CVLAN_STRIPPING | source_qpn_flag | ::IB_UVERBS_QP_CREATE_PCI_WRITE_END_PADDING;
   if (cmd.create_flags & ~allowed) return refuse(EINVAL, "create_qp: create_flags {:#x}", cmd.create_flags & ~allowed);
+  if ((cmd.create_flags & source_qpn_flag) && !rdma_uattrs_has_raw_cap())
+    return refuse(EPERM, "create_qp: choosing the source QP number needs CAP_NET_RAW");
   a.user_handle = cmd.user_handle;
   a.attr.qp_type = static_cast<ib_qp_type>(cmd.qp_type);
   a.attr.sq_sig_all = cmd.sq_sig_all;
@@ -97,13 +100,15 @@ void to_user(::ib_uverbs_qp_dest& d, const rdma_ah_attr& a) {
   d.port_num = a.port_num;
 }
 
-// The types that programs may create, before any object is looked up. EINVAL.
+// The types that programs may create, before any object is looked up. EINVAL, EPERM.
 Status check_type(std::uint8_t type) {
   switch (type) {
+    case ::IB_UVERBS_QPT_RAW_PACKET:
+      if (!rdma_uattrs_has_raw_cap()) return refuse(EPERM, "create_qp: raw packet QPs need CAP_NET_RAW");
+      return success();
     case ::IB_UVERBS_QPT_RC:
     case ::IB_UVERBS_QPT_UC:
     case ::IB_UVERBS_QPT_UD:
-    case ::IB_UVERBS_QPT_RAW_PACKET:
     case ::IB_UVERBS_QPT_XRC_INI:
     case ::IB_UVERBS_QPT_XRC_TGT:
     case ::IB_UVERBS_QPT_DRIVER: return success();
@@ -143,6 +148,8 @@ Status modify(uverbs_attr_bundle& b, ::ib_uverbs_modify_qp& c, std::uint32_t rat
   constexpr auto last = static_cast<std::uint8_t>(ib_qp_state::ERR);
   if (((c.attr_mask & IB_QP_CUR_STATE) && c.cur_qp_state > last) || ((c.attr_mask & IB_QP_STATE) && c.qp_state > last))
     return refuse(EINVAL, "modify_qp: no such state ({}, {})", c.cur_qp_state, c.qp_state);
+  if ((c.attr_mask & IB_QP_QKEY) && (c.qkey & IB_QP_SET_QKEY) && !rdma_uattrs_has_raw_cap())
+    return refuse(EPERM, "modify_qp: the privileged Q_Key {:#x} needs CAP_NET_RAW", c.qkey);
 
   ib_qp_attr a;
   std::uint32_t m = c.attr_mask;
@@ -285,32 +292,41 @@ Status destroy_qp(uverbs_attr_bundle& b) {
   return uverbs_response(b, &resp, sizeof resp);
 }
 
+namespace {
+
+McastEntry entry_of(const std::uint8_t (&gid)[16], std::uint16_t lid) {
+  McastEntry e;
+  std::copy(std::begin(gid), std::end(gid), e.gid.begin());
+  e.lid = lid;
+  return e;
+}
+
+}  // namespace
+
+// Attaching twice is attaching once.
 Status attach_mcast(uverbs_attr_bundle& b) {
   ::ib_uverbs_attach_mcast cmd;
   UHCA_CHECK(uverbs_request(b, &cmd, sizeof cmd));
-  UobjRef ref(UHCA_TRY(ufile_of(b).lookup(UVERBS_OBJECT_QP, cmd.qp_handle, UVERBS_ACCESS_WRITE)), UVERBS_ACCESS_WRITE);
-  ib_qp& qp = *ref.obj<ib_qp>();
-  ib_gid gid;
-  std::copy(std::begin(cmd.gid), std::end(cmd.gid), gid.begin());
-  if (gid[0] != 0xff || (qp.qp_type != ib_qp_type::UD && qp.qp_type != ib_qp_type::RAW_PACKET))
-    return refuse(EINVAL, "attach_mcast: needs a multicast GID and a UD or raw packet QP");
-  UHCA_CHECK(b.device->ops.attach_mcast(qp, gid, cmd.mlid));
-  qp.usecnt.fetch_add(1);
+  UobjRef ref = UHCA_TRY(read_object(b, UVERBS_OBJECT_QP, cmd.qp_handle));
+  auto& u = static_cast<UqpObject&>(*ref.get());
+  McastEntry e = entry_of(cmd.gid, cmd.mlid);
+  std::lock_guard g(u.mcast_lock);
+  if (std::find(u.mcast.begin(), u.mcast.end(), e) != u.mcast.end()) return success();
+  u.mcast.reserve(u.mcast.size() + 1);
+  UHCA_CHECK(ib_attach_mcast(*ref.obj<ib_qp>(), e.gid, e.lid));
+  u.mcast.push_back(e);
   return success();
 }
 
 Status detach_mcast(uverbs_attr_bundle& b) {
   ::ib_uverbs_detach_mcast cmd;
   UHCA_CHECK(uverbs_request(b, &cmd, sizeof cmd));
-  UobjRef ref(UHCA_TRY(ufile_of(b).lookup(UVERBS_OBJECT_QP, cmd.qp_handle, UVERBS_ACCESS_WRITE)), UVERBS_ACCESS_WRITE);
-  ib_qp* object = ref.obj<ib_qp>();
-  if (!object) return refuse(EINVAL, "detach_mcast: QP {} is gone", cmd.qp_handle);
-  ib_qp& qp = *object;
-  ib_gid gid;
-  std::copy(std::begin(cmd.gid), std::end(cmd.gid), gid.begin());
-  UHCA_CHECK(b.device->ops.detach_mcast(qp, gid, cmd.mlid));
-  qp.usecnt.fetch_sub(1);
-  return success();
+  UobjRef ref = UHCA_TRY(read_object(b, UVERBS_OBJECT_QP, cmd.qp_handle));
+  auto& u = static_cast<UqpObject&>(*ref.get());
+  McastEntry e = entry_of(cmd.gid, cmd.mlid);
+  std::lock_guard g(u.mcast_lock);
+  if (std::erase(u.mcast, e) == 0) return refuse(EINVAL, "detach_mcast: QP {} is not attached to this group", cmd.qp_handle);
+  return ib_detach_mcast(*ref.obj<ib_qp>(), e.gid, e.lid);
 }
 
 }  // namespace uhca::kernel::write_cmd
