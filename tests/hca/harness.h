@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <deque>
@@ -57,6 +58,15 @@ class FakeBus final : public pci::Bus {
     for (std::size_t i = 0; i < pages; ++i) access_[at / kPage + i] = access;
     next_ = at + (pages + 1) * kPage;
     return kBase + at;
+  }
+  // Takes back what was handed out since mark().
+  std::size_t mark() const { return next_; }
+  void rewind(std::size_t to) {
+    std::lock_guard<std::mutex> g(mutex_);
+    std::fill(access_.begin() + static_cast<std::ptrdiff_t>(to / kPage), access_.begin() + static_cast<std::ptrdiff_t>(next_ / kPage),
+              kNone);
+    std::memset(mem_ + to, 0, next_ - to);
+    next_ = to;
   }
   // What the device may do with these pages from now on (kNone: unmapped).
   void set_access(pci::DmaAddr addr, std::size_t len, Access access) {
@@ -264,7 +274,9 @@ struct Reply {
 // Owns a command queue in the bus's memory and executes commands through it.
 class CommandDriver {
  public:
-  CommandDriver(hca::Hca& hca, FakeBus& bus) : hca_(hca), bus_(bus), queue_(bus.alloc(4096)) {
+  CommandDriver(hca::Hca& hca, FakeBus& bus) : hca_(hca), bus_(bus), queue_(bus.alloc(4096)) { attach(); }
+  // Tells the device where the queue is; again after a reset.
+  void attach() {
     write_reg(0x10, static_cast<std::uint32_t>(queue_ >> 32));
     write_reg(0x14, static_cast<std::uint32_t>(queue_));
   }
