@@ -3,7 +3,7 @@
 import hashlib
 import os
 
-from machine import Host, require, set_up
+from machine import BUILD, Host, require, set_up
 
 
 def smoke():
@@ -16,6 +16,22 @@ def loopback():
     set_up()
     with Host("loopback") as h:
         h.finish(h.guest("loopback.sh", h.device(), modules="mlx5_core mlx5_ib ib_uverbs rdma_ucm", limit=900, options=["--smp", "2"]))
+
+
+def own_libraries():
+    """Our libibverbs and providers on the real kernel's uverbs."""
+    set_up()
+    options = ["--smp", "2"]
+    for name in ("libibverbs.so.1", "libmlx5.so.1"):
+        options += ["--file", "%s:/root/own/%s" % (os.path.join(BUILD, "lib", "uhca", name), name)]
+    with Host("own") as h:
+        h.finish(h.guest("own.sh", h.device(), modules="mlx5_core mlx5_ib ib_uverbs rdma_ucm", limit=600, options=options))
+
+
+def nvme():
+    set_up()
+    with Host("nvme") as h:
+        h.finish(h.guest("nvme.sh", h.device(), modules="mlx5_core mlx5_ib ib_uverbs nvme_rdma nvmet_rdma", limit=300))
 
 
 def two_guests():
@@ -65,6 +81,8 @@ def register(runner, long):
     runner.case("guest: bind, pingpong, reload, remove and rescan", smoke)
     if long:
         runner.case("guest: Debian's RDMA tools over loopback", loopback)
+        runner.case("guest: our user libraries on the real kernel", own_libraries)
+        runner.case("guest: NVMe over RDMA", nvme)
         runner.case("guest: TCP with the host through a tap device", tcp)
         runner.case("guest: Ethernet between two guests on the host switch", ethernet)
         runner.case("guest: two guests on the host switch", two_guests)

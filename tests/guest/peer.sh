@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-# peer.sh ROLE OWN-ADDRESS PEER-ADDRESS: RC, UC, UD pingpong and perftest with the peer, which runs the same script in the other role.
+# peer.sh ROLE OWN-ADDRESS PEER-ADDRESS: RC and UD pingpong, perftest and TCP with the peer, which runs the same script in the other role.
 . /root/lib.sh
 role=$1 own=$2 peer=$3
 if [ -e /sys/class/net/eth0/device/infiniband ]; then
@@ -41,4 +41,10 @@ exchange "ib_write_bw" 18003 ib_write_bw -F -x "$g" -n 100 -d $device
 exchange "ib_read_bw" 18004 ib_read_bw -F -e -x "$g" -n 100 -d $device
 exchange "ib_send_bw" 18005 ib_send_bw -F -e -x "$g" -n 100 -d $device
 exchange "ib_atomic_bw" 18006 ib_atomic_bw -F -x "$g" -n 20 -d $device
+if [ "$role" = server ]; then
+    timeout 200 iperf3 -s -1 -p 18007 >/tmp/out 2>&1 || { cat /tmp/out; fail "TCP: server"; }
+else
+    wait_for 60 iperf3 -c "$peer" -p 18007 -n 10M
+fi
+echo "ok TCP"
 dmesg_clean

@@ -227,7 +227,7 @@ TEST_F(DpUmr, KeysWithoutUmrAndOfOthersAreRefused) {
 
 TEST_F(DpUmr, FastRegistrationWithPagesInTheWqe) {
   setup(true);
-  std::uint32_t mr = free_mkey(1, 4);
+  std::uint32_t mr = free_mkey(1, 2);  // room for the three pages; lists come in units of 64 bytes all the same
   UmrSpec u;
   u.key = mr | 3;
   u.flags = prm::kUmrInline | kMustBeFree;
@@ -382,7 +382,8 @@ TEST_F(DpUmr, KeysThatPointAtThemselvesEnd) {
   EXPECT_EQ(write(k, 0, 8), (Syndromes{0x13}));
 }
 
-TEST_F(DpUmr, UmrQpNeedsNoPath) {
+// As mlx5_ib's QP for MRs: no path, and no PD before INIT.
+TEST_F(DpUmr, UmrQpNeedsNoPathAndGetsItsPdAtInit) {
   setup();
   QpSpec s;
   s.type = QpType::kRegUmr;
@@ -390,10 +391,16 @@ TEST_F(DpUmr, UmrQpNeedsNoPath) {
   End e;
   e.scq = bench.create_cq(4);
   s.send_cqn = e.scq.cqn;
-  e.qp = bench.create_qp(s);
+  auto request = bench.qp_request(s, e.qp);
+  prm::set<prm::qpc::pd>(request.at<prm::create_qp_in::qpc>(), 0);
+  Reply created = bench.cmd.exec(request);
+  ASSERT_TRUE(created.ok());
+  e.qp.qpn = created.get<prm::create_qp_out::qpn>();
   PathSpec none;
   bench.connect(e.qp, none);
   std::uint32_t mr = free_mkey(1, 4);
+  Region list = region(64);
+  store_be<std::uint64_t>(bench.bus.host(list.mem), dst.mem | 3);
   UmrSpec u;
   u.key = mr;
   u.mask |= prm::kUmrMaskLen | prm::kUmrMaskStartAddr | kMaskPageSize | prm::kUmrMaskRemoteWrite;
@@ -402,7 +409,8 @@ TEST_F(DpUmr, UmrQpNeedsNoPath) {
   u.len = 4096;
   u.log_page = 12;
   u.octwords = 4;
-  u.pages = {dst.mem | 3};
+  u.flags = kMustBeFree;
+  u.list = Sge{list.va, 64, list.key};
   post_umr(e, u);
   run();
   EXPECT_EQ(syndromes(sends(e)), (Syndromes{0}));

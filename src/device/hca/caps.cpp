@@ -64,8 +64,6 @@ void fill_general(std::uint8_t* c, const HcaConfig& config) {
   prm::set<cap::qkv>(c, 1);
   prm::set<cap::pkv>(c, 1);
   prm::set<cap::umr_fence>(c, 2);
-  // User MRs arrive as CREATE_MKEY with their translations inline.
-  prm::set<cap::umr_modify_entity_size_disabled>(c, 1);
   prm::set<cap::rts2rts_qp_counters_set_id>(c, 1);
   prm::set<cap::local_ca_ack_delay>(c, 16);
   // The port.

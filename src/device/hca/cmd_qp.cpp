@@ -211,6 +211,13 @@ Status modify_qp(Command& c) {
     if (t->to == QpState::kRtr) {
       if (Status s = check_rtr(c, *qp, qpc); s != Status::OK) return s;
     }
+    // Drivers name the PD of a UMR QP only now (Linux qp.c: create_kernel_qp leaves it out).
+    if (t->opcode == prm::Opcode::RST2INIT_QP && qp->type == QpType::kRegUmr && qp->pd == 0) {
+      std::uint32_t pd = prm::get<prm::qpc::pd>(qpc);
+      if (pd != 0 && !c.st.pds.exists(pd)) return c.no_such("PD", pd);
+      c.st.pds.hold(pd);
+      qp->pd = pd;
+    }
     if (t->opcode == prm::Opcode::RST2INIT_QP) apply_init(*qp, qpc);
     if (t->opcode == prm::Opcode::INIT2RTR_QP) apply_rtr(c, *qp, qpc);
     if (t->opcode == prm::Opcode::RTR2RTS_QP) apply_rts(*qp, qpc);

@@ -20,6 +20,8 @@ constexpr std::uint64_t kMaskPageSize = 1 << 1, kMaskPd = 1 << 7, kMaskEnRinval 
 // is).
 constexpr std::uint8_t kMustBeFree = 1 << 5, kMustBeInUse = 2 << 5;
 constexpr std::uint64_t kMttFlags = 0xff;
+// Drivers fill lists up to 64 bytes, whatever the size of the key (Linux umr.h: MLX5_IB_UMR_XLT_ALIGNMENT).
+constexpr std::uint64_t kListUnit = 64 / prm::kWqeDsUnit;
 constexpr std::size_t kChunk = 1024;  // bytes of a translation list that are read at a time
 
 struct Umr {
@@ -62,7 +64,8 @@ const char* check(const Umr& u, const Mkey* m) {
   if ((u.flags & kMustBeFree) != 0 && !m->free) return "the key is in use";
   if ((u.flags & kMustBeInUse) != 0 && m->free) return "the key is free";
   if ((u.flags & prm::kUmrCheckQpn) != 0 && m->qpn != u.qp.qpn) return "the key is bound to another QP";
-  if (std::uint64_t{u.first} + u.octwords > m->octwords && u.octwords > 0) return "more translations than the key has room for";
+  if (std::uint64_t{u.first} + u.octwords > align_up(std::uint64_t{m->octwords}, kListUnit) && u.octwords > 0)
+    return "more translations than the key has room for";
   std::uint64_t start = u.has(prm::kUmrMaskStartAddr) ? prm::get<prm::mkc::start_addr>(u.mkc) : m->start;
   std::uint64_t len = u.has(prm::kUmrMaskLen) ? prm::get<prm::mkc::len>(u.mkc) : m->len;
   if (len != 0 && start + (len - 1) < start) return "the range wraps around";

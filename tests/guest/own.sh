@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: MIT
+# Our own libibverbs and providers (in /root/own) under Debian's tools, on the real kernel's uverbs.
+. /root/lib.sh
+net_up 10.9.0.1/24
+g=$(gid_index 4)
+ibv_devinfo -v -d mlx5_0 >/tmp/devinfo.stock || fail "ibv_devinfo"
+export LD_LIBRARY_PATH=/root/own
+LD_DEBUG=libs ibv_devinfo -v -d mlx5_0 >/tmp/devinfo.own 2>/tmp/debug || { cat /tmp/devinfo.own; fail "ibv_devinfo"; }
+for l in libibverbs libmlx5; do grep -q "calling init: /root/own/$l.so.1" /tmp/debug || fail "$l is not ours"; done
+cmp /tmp/devinfo.own /tmp/devinfo.stock || { cat /tmp/devinfo.own /tmp/devinfo.stock; fail "ibv_devinfo -v says something else"; }
+loopback "ibv_rc_pingpong, 300 kB" ibv_rc_pingpong -e -c -d mlx5_0 -g "$g" -n 50 -s 300000
+loopback "ibv_rc_pingpong, time stamps" ibv_rc_pingpong -t -c -d mlx5_0 -g "$g" -n 50
+loopback "ibv_rc_pingpong, ibv_wr_*" ibv_rc_pingpong -N -e -c -d mlx5_0 -g "$g" -n 50
+loopback "ibv_uc_pingpong" ibv_uc_pingpong -e -c -d mlx5_0 -g "$g" -n 50
+loopback "ibv_ud_pingpong" ibv_ud_pingpong -e -c -d mlx5_0 -g "$g" -n 50 -s 1000
+loopback "ibv_srq_pingpong" ibv_srq_pingpong -e -c -d mlx5_0 -g "$g" -n 100
+loopback "ibv_xsrq_pingpong" ibv_xsrq_pingpong -e -d mlx5_0 -g "$g" -n 50
+rping -s -a 10.9.0.1 -C 10 -v >/tmp/server.out 2>&1 &
+sleep 1
+timeout 60 rping -c -a 10.9.0.1 -C 10 -v >/tmp/client.out 2>&1 || { cat /tmp/server.out /tmp/client.out; fail "rping"; }
+wait || fail "rping server"
+echo "ok rping"
+dmesg_clean
