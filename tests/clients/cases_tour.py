@@ -18,7 +18,7 @@ from rig import BUILD, require
 ROOT = os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
 TOUR = os.path.join(ROOT, "docs", "tour")
 BLOCK = re.compile(r"^```sh run\n(.*?)^```\n\n?```output\n(.*?)^```$", re.M | re.S)
-NUMBER = re.compile(r"(?<![\w.])(?<!errno=)(?<!ret=)(?:0x[0-9a-f]+|[0-9a-f]{4}(?::[0-9a-f]{4})+|[0-9a-f]{32}|\d+(?:\.\d+)?)(?![\w])")
+NUMBER = re.compile(r"(?<![\w.])(?<!errno=)(?<!ret=)(?:0x[0-9a-f]+|[0-9a-f]{0,4}(?::[0-9a-f]{0,4}){2,}|[0-9a-f]{32}|\d+(?:\.\d+)?)(?![\w])")
 WIDTH = 110
 
 
