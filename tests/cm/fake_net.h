@@ -34,6 +34,7 @@ class FakeDevice final : public CmDevice, public MadTransport {
     a.valid = true;
     a.gid = gid;
     a.index = 3;
+    a.ifindex = 2;
     a.roce_v2 = v2;
     return a;
   }

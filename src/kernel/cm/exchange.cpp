@@ -55,7 +55,9 @@ bool Exchange::by_service_id(std::uint64_t service_id, const HandedMad& m, const
 
 bool Exchange::by_function(std::uint32_t function, const HandedMad& m) {
   if (function == function_) return false;
-  if (call(name_of(function), bytes_of(m))) return true;
+  Status s = call(name_of(function), bytes_of(m));
+  if (s) return true;
+  (void)refuse(s.code(), "cm: a MAD for function {} cannot be handed on", function);
   ++counters_.nobody;
   return false;
 }
@@ -85,13 +87,11 @@ bool Exchange::hand_on(const Mad& mad, const MadInfo& info) {
   return handed;
 }
 
-bool Exchange::take(int fd, Mad* mad, MadInfo* info) {
+Exchange::Took Exchange::take(int caller_fd, Mad* mad, MadInfo* info) {
   HandedMad m;
-  for (;;) {
-    std::size_t n = take_call(fd, {reinterpret_cast<std::uint8_t*>(&m), sizeof m});
-    if (n == 0) return false;
-    if (n == sizeof m && m.magic == HandedMad::kMagic) break;
-  }
+  long n = read_call(caller_fd, {reinterpret_cast<std::uint8_t*>(&m), sizeof m});
+  if (n < 0) return Took::kNotYet;
+  if (n != static_cast<long>(sizeof m) || m.magic != HandedMad::kMagic) return Took::kNothing;
   *info = {};
   info->roce_v2 = m.roce_v2;
   info->traffic_class = m.traffic_class;
@@ -102,7 +102,7 @@ bool Exchange::take(int fd, Mad* mad, MadInfo* info) {
   info->sgid = m.sgid;
   info->dgid = m.dgid;
   mad->bytes = m.mad;
-  return true;
+  return Took::kMad;
 }
 
 }  // namespace uhca::kernel::cm

@@ -36,8 +36,9 @@ class Exchange {
   // True: handed to its owner. False: it is ours, or nobody's, which the caller's ib_cm then says to the sender.
   bool hand_on(const Mad& mad, const MadInfo& info);
 
-  // The next MAD that somebody handed to us by this listening descriptor; false: none.
-  static bool take(int fd, Mad* mad, MadInfo* info);
+  // What a caller (host_names.h) hands to us.
+  enum class Took : std::uint8_t { kMad, kNothing, kNotYet };
+  static Took take(int caller_fd, Mad* mad, MadInfo* info);
 
   struct Counters {
     std::uint64_t handed_on = 0, nobody = 0;

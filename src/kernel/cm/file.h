@@ -35,6 +35,8 @@ std::shared_ptr<CmFile> rdma_cm_file_of(int fd);
 bool rdma_cm_any_open();
 // After any descriptor went away: destroys the ids of files whose last descriptor is gone.
 void rdma_cm_reap();
+// The process exits: its ids are destroyed, as the kernel does when it closes a process's files.
+void rdma_cm_exit();
 // By inode, lock-free: an open file of this process; one that the parent of this process had open when it forked.
 bool rdma_cm_is_channel(std::uint64_t inode);
 bool rdma_cm_inherited(std::uint64_t inode);

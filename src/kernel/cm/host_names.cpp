@@ -78,18 +78,17 @@ Status call(const std::string& name, std::span<const std::uint8_t> message) {
   return success();
 }
 
-std::size_t take_call(int listening_fd, std::span<std::uint8_t> message) {
+int accept_call(int listening_fd) {
   for (;;) {
     int s = static_cast<int>(syscall(SYS_accept4, listening_fd, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (s < 0) {
-      if (errno == EINTR || errno == ECONNABORTED) continue;
-      return 0;
-    }
-    // The message came with the call or not at all.
-    long n = syscall(SYS_recvfrom, s, message.data(), message.size(), MSG_DONTWAIT | MSG_TRUNC, nullptr, nullptr);
-    syscall(SYS_close, s);
-    if (n > 0 && static_cast<std::size_t>(n) <= message.size()) return static_cast<std::size_t>(n);
+    if (s >= 0 || (errno != EINTR && errno != ECONNABORTED)) return s;
   }
+}
+
+long read_call(int fd, std::span<std::uint8_t> message) {
+  long n = syscall(SYS_recvfrom, fd, message.data(), message.size(), MSG_DONTWAIT | MSG_TRUNC, nullptr, nullptr);
+  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return -1;
+  return n > 0 && static_cast<std::size_t>(n) <= message.size() ? n : 0;
 }
 
 std::vector<std::string> bound_names(std::string_view prefix) {

@@ -38,8 +38,10 @@ class HostName {
 // Hands one message to whoever listens on that name, and hangs up. Never blocks. ECONNREFUSED: nobody listens; EAGAIN: too many
 // callers wait there.
 Status call(const std::string& name, std::span<const std::uint8_t> message);
-// The next message of a caller on a listening name; 0: none now. What a caller sent wrongly is dropped.
-std::size_t take_call(int listening_fd, std::span<std::uint8_t> message);
+// The next caller on a listening name: its descriptor, or -1.
+int accept_call(int listening_fd);
+// The message of a caller: its size, 0 when it hung up without one (or with a longer one), -1: not yet.
+long read_call(int fd, std::span<std::uint8_t> message);
 
 // All bound names that begin with the prefix (without it), each once; from /proc/net/unix.
 std::vector<std::string> bound_names(std::string_view prefix);

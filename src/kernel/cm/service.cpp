@@ -24,6 +24,7 @@
 namespace uhca::kernel::cm {
 namespace {
 
+constexpr std::size_t kMaxCallers = 256;  // that are connected and have not spoken yet
 constexpr char kPrefix[] = "uhca/v1/cm/";
 
 std::uint64_t inode_of(int fd) {
@@ -130,6 +131,7 @@ Result<OpenedCmFile> Service::open(bool cloexec, bool nonblock) {
   syscall(SYS_fcntl, w, F_SETFL, O_WRONLY | O_NONBLOCK);
   if (!cloexec) syscall(SYS_fcntl, p[0], F_SETFD, 0);
   if (nonblock) syscall(SYS_fcntl, p[0], F_SETFL, O_NONBLOCK);
+  dev_.start_service();
   std::lock_guard g(lock_);
   ensure_thread();
   auto f = std::make_shared<File>(*this, w, inode);
@@ -156,6 +158,7 @@ void Service::reap_locked() {
     if (trace::on()) trace::Event("syscall", "close").str("file", "rdma_cm").flag("last", true);
     epoll_ctl(epoll_, EPOLL_CTL_DEL, it->second->write_end(), nullptr);
     note_channel(it->first, 0);
+    it->second->ucma().close();  // a thread that sleeps in GET_EVENT may hold the file
     it = files_.erase(it);
     open_files_.fetch_sub(1);
   }
@@ -166,6 +169,19 @@ void Service::reap() {
   pass_time();
   reap_locked();
   after_work();
+}
+
+void Service::close_all() {
+  // Threads of the program may be inside a command still: they are not waited for longer than this.
+  for (int tries = 0; !lock_.try_lock(); ++tries) {
+    if (tries == 100) return;
+    timespec ms{0, 1'000'000};
+    syscall(SYS_nanosleep, &ms, nullptr);
+  }
+  pass_time();
+  for (auto& [inode, f] : files_) f->ucma().close();
+  after_work();
+  lock_.unlock();
 }
 
 // ---------------------------------------------------------------- the thread
@@ -221,7 +237,14 @@ void Service::pass_time() {
   cma_->set_now(now);
 }
 
+void Service::take_arrived() {
+  gsi_->poll([](void* self, const Mad& mad, const MadInfo& info) { static_cast<Service*>(self)->mad_arrived(mad, info); }, this);
+}
+
 void Service::after_work() {
+  // What was sent to an address of this host has come back to our own QP1 already. Handed on here, it is out of the process before the
+  // program's command returns: it may exit next, and a kernel would not die with it.
+  take_arrived();
   if (std::min(cm_->next_deadline(), cma_->next_deadline()) < sleeping_until_.load(std::memory_order_relaxed)) wake();
 }
 
@@ -249,6 +272,20 @@ void* Service::thread_entry(void* self) {
   inside::Guard guard;
   static_cast<Service*>(self)->run();
   return nullptr;
+}
+
+void Service::serve_caller(int fd) {
+  Mad mad;
+  MadInfo info;
+  Exchange::Took took = Exchange::take(fd, &mad, &info);
+  if (took == Exchange::Took::kNotYet) {
+    epoll_event e{EPOLLIN, {.fd = fd}};
+    epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &e);  // EEXIST: it waits already
+    return;
+  }
+  callers_.erase(fd);
+  fd::close(fd);
+  if (took == Exchange::Took::kMad) cm_->receive(mad, info);
 }
 
 void Service::mad_arrived(const Mad& mad, const MadInfo& info) {
@@ -286,13 +323,24 @@ void Service::run() {
         reap_locked();
         continue;
       }
-      Mad mad;
-      MadInfo info;
-      while (Exchange::take(fd, &mad, &info)) cm_->receive(mad, info);
+      if (callers_.count(fd) != 0) {
+        serve_caller(fd);
+        continue;
+      }
+      for (int caller; (caller = accept_call(fd)) >= 0;) {
+        if (callers_.size() >= kMaxCallers) {
+          syscall(SYS_close, caller);
+          break;
+        }
+        caller = fd::adopt(caller);
+        callers_.insert(caller);
+        serve_caller(caller);
+      }
     }
-    gsi_->poll([](void* self, const Mad& mad, const MadInfo& info) { static_cast<Service*>(self)->mad_arrived(mad, info); }, this);
+    take_arrived();
     cm_->run_timers();
     cma_->run_timers();
+    take_arrived();
   }
 }
 
@@ -401,6 +449,10 @@ std::shared_ptr<CmFile> rdma_cm_file_of(int fd) {
 void rdma_cm_reap() {
   if (!rdma_cm_any_open()) return;
   the_service.load()->reap();
+}
+
+void rdma_cm_exit() {
+  if (rdma_cm_any_open()) the_service.load()->close_all();
 }
 
 bool rdma_cm_is_channel(std::uint64_t inode) {

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 
 #include "kernel/cm/exchange.h"
 #include "kernel/cm/file.h"
@@ -22,6 +23,7 @@ class Service final : public CmDevice, public RdmaCmEnvironment {
   Result<OpenedCmFile> open(bool cloexec, bool nonblock);
   std::shared_ptr<CmFile> file_of(std::uint64_t inode);
   void reap();
+  void close_all();
   bool any_open() const { return open_files_.load(std::memory_order_relaxed) != 0; }
 
   // CmDevice
@@ -49,10 +51,14 @@ class Service final : public CmDevice, public RdmaCmEnvironment {
   Status start();
   // With the lock held: the thread runs and knows the earliest deadline.
   void after_work();
+  // Hands on, or processes, what waits at QP1.
+  void take_arrived();
   void ensure_thread();
   void wake();
   static void* thread_entry(void* self);
   void run();
+  // A caller whose message may still be on its way: a connection that was accepted in between.
+  void serve_caller(int fd);
   void mad_arrived(const Mad& mad, const MadInfo& info);
   void pass_time();
   static void watch(void* self, int fd, bool on);
@@ -70,6 +76,7 @@ class Service final : public CmDevice, public RdmaCmEnvironment {
   std::map<std::uint64_t, std::shared_ptr<File>> files_;  // by inode of the pipe
   std::atomic<int> open_files_{0};
   int epoll_ = -1, wake_ = -1;
+  std::set<int> callers_;
   std::atomic<bool> thread_started_{false};
   std::atomic<Nanos> sleeping_until_{0};
 };

@@ -121,6 +121,10 @@ std::uint32_t Ucma::destroy_context(UcmaContext& ctx) {
 }
 
 UcmaFile::~UcmaFile() {
+  close();
+}
+
+void UcmaFile::close() {
   for (bool again = true; again;) {
     again = false;
     for (auto& [n, c] : ucma_.contexts_) {

@@ -75,6 +75,8 @@ class UcmaFile {
   // EAGAIN: GET_EVENT found none. `file_of` finds the file behind a descriptor number for MIGRATE_ID: nullptr with ENOENT or EINVAL.
   using FileOf = Result<UcmaFile*> (*)(void* context, int fd);
   Result<std::size_t> write(UserPtr buf, std::size_t count, FileOf file_of, void* file_of_context);
+  // Destroys all its contexts.
+  void close();
   bool has_events() const { return !events_.empty(); }
 
  private:

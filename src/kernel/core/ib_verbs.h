@@ -455,6 +455,8 @@ struct ib_device {
   virtual void polled_empty() = 0;
   virtual void going_to_sleep() = 0;
   virtual void watch_uar(std::uint32_t uar_index, bool on) = 0;
+  // A kernel consumer waits for frames although no program has opened the device. Idempotent.
+  virtual void start_service() {}
   // A program is about to read the device's clock in a page that it has mapped.
   virtual void refresh_clock() {}
   // Memory that the program is about to unmap or replace.

@@ -43,6 +43,7 @@ struct mlx5_ib_dev final : ib_device {
   void look_at_cq(std::uint32_t cqn) override { slot.look_at_cq(cqn); }
   void polled_empty() override { slot.polled_empty(); }
   void going_to_sleep() override { slot.going_to_sleep(); }
+  void start_service() override { slot.start_service(); }
   void watch_uar(std::uint32_t uar_index, bool on) override { slot.watch_uar(uar_index, on); }
   void refresh_clock() override;
   void invalidate_range(UserPtr va, std::size_t length, std::string_view how) override { mdev->domain().invalidate(va, length, how); }

@@ -15,15 +15,22 @@ namespace {
 
 namespace cm = kernel::cm;
 
+// A kernel closes the files of a process that ends, so that its peers hear of it.
+__attribute__((destructor)) void exits() {
+  if (!own_process() || !cm::rdma_cm_any_open()) return;
+  KernelEntry entry;
+  cm::rdma_cm_exit();
+}
+
 ssize_t fail(int err) {
   errno = err;
   return -1;
 }
 
-bool waits(const cm::CmFile&, int fd, std::uint32_t command) {
-  if (command != RDMA_USER_CM_CMD_GET_EVENT) return false;
+// A descriptor that another thread closes meanwhile is the one that was blocking when the call began.
+bool blocking(int fd) {
   long flags = raw::call(SYS_fcntl, fd, F_GETFL);
-  return flags >= 0 && !(flags & O_NONBLOCK);
+  return flags < 0 || !(flags & O_NONBLOCK);
 }
 
 }  // namespace
@@ -54,12 +61,13 @@ bool cm_channel_write(int fd, const void* buf, std::size_t count, ssize_t* resul
   auto user = reinterpret_cast<kernel::UserPtr>(buf);
   std::uint32_t command = ~0u;
   if (count >= sizeof command) (void)kernel::copy_from_user(&command, user, sizeof command);
+  bool waits = command == RDMA_USER_CM_CMD_GET_EVENT && blocking(fd);
   for (;;) {
     auto r = [&] {
       KernelEntry entry;
       return f->write(user, count);
     }();
-    if (r.code() == EAGAIN && waits(*f, fd, command)) {
+    if (r.code() == EAGAIN && waits) {
       // Not inside the kernel floor: signals are delivered while it sleeps.
       if (Status s = f->wait_event(); !s) {
         *result = fail(s.code());

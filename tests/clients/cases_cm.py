@@ -1,0 +1,269 @@
+# SPDX-License-Identifier: MIT
+"""Connection management: the programs of librdmacm and others that connect by it, on one host, between users, between two hosts."""
+import hashlib
+import os
+import re
+import subprocess
+import tempfile
+import time
+
+from rig import Failure, Namespaces, Place, finish, output, require, sh, stop
+
+TCP, UDP, IB = 0x106, 0x111, 0x13f  # port spaces
+NOBODY, DAEMON = 65534, 1
+
+
+def own_address(place):
+    """An address of the interface behind mlx5_0 where the place has none of its own."""
+    if place.namespace:
+        return place.address
+    out = subprocess.run(["ip", "-4", "-o", "addr", "show", "scope", "global"], stdout=subprocess.PIPE, text=True).stdout
+    found = re.search(r"inet ([\d.]+)", out)
+    require(found, "this host has no IPv4 address to connect to")
+    return found[1]
+
+
+def cm_listening(place, port, ps):
+    """Whether a listener holds the host's name of the port (docs/decisions/0002)."""
+    prefix = ["nsenter", "--net=/run/netns/" + place.namespace] if place.namespace else []
+    table = subprocess.run(prefix + ["cat", "/proc/net/unix"], stdout=subprocess.PIPE, text=True).stdout
+    # Flags 00010000: accepts connections.
+    return re.search(r": \S+ \S+ 00010000 .*@uhca/v1/cm/port/%x/%d/" % (ps, port), table)
+
+
+def wait_cm(server, place, port, ps):
+    for _ in range(600):
+        if cm_listening(place, port, ps):
+            return
+        if server.poll() is not None:
+            raise Failure("server ended with %d before it listened:\n%s" % (server.returncode, output(server)))
+        time.sleep(0.05)
+    raise Failure("server never listened:\n" + output(server))
+
+
+def both(server_place, client_place, server_words, client_words, port, ps=TCP, expect=(), server_expect=(), never=(), limit=60):
+    """Both to their end with exit status 0; `expect` and `server_expect` are found in the outputs, `never` is not."""
+    server = server_place.start(*server_words)
+    client = None
+    try:
+        if port:
+            wait_cm(server, server_place, port, ps)
+        else:
+            time.sleep(1)
+        client = client_place.start(*[own_address(server_place) if w == "ADDRESS" else w for w in client_words])
+        client_out = finish(client, limit)
+        server_out = finish(server, limit)
+    finally:
+        stop(server, *([client] if client else []))
+    text = "client:\n%s\nserver:\n%s" % (client_out, server_out)
+    require(client.returncode == 0, "client: exit status %d\n%s" % (client.returncode, text))
+    require(server.returncode == 0, "server: exit status %d\n%s" % (server.returncode, text))
+    for e in expect:
+        require(re.search(e, client_out), "%r not in the client's output\n%s" % (e, text))
+    for e in server_expect:
+        require(re.search(e, server_out), "%r not in the server's output\n%s" % (e, text))
+    for n in never:
+        require(not re.search(n, client_out + server_out), "%r appeared\n%s" % (n, text))
+    return server_out, client_out
+
+
+def rping(s, c, *options, address="ADDRESS", listen="0.0.0.0", count=20):
+    words = ["-v", "-V", "-C", str(count), "-S", "4096"] + list(options)
+    outs = both(s, c, ["rping", "-s", "-a", listen] + words, ["rping", "-c", "-a", address] + words, 7174, never=["mismatch", "error"])
+    for out in outs:
+        require(len(re.findall(r"ping data: rdma-ping-\d+", out)) == count, "not %d pings:\n%s" % (count, out))
+
+
+def ucmatose(s, c, *options):
+    words = ["ucmatose", "-c", "10", "-C", "100", "-S", "1000"] + list(options)
+    both(s, c, words, words + ["-s", "ADDRESS"], 7471, expect=["test complete", "return status 0"], server_expect=["test complete", "return status 0"])
+
+
+def udaddy(s, c):
+    words = ["udaddy", "-c", "5"]
+    both(s, c, words, words + ["-s", "ADDRESS"], 7174, UDP, expect=["test complete", "return status 0"], server_expect=["return status 0"])
+
+
+def serving(place, server_words, port, run, ps=TCP):
+    """A server that never ends by itself, around `run`."""
+    server = place.start(*server_words)
+    try:
+        wait_cm(server, place, port, ps)
+        return run()
+    finally:
+        stop(server)
+
+
+def client_of(place, *words):
+    p = place.start(*words)
+    out = finish(p)
+    require(p.returncode == 0, "exit status %d:\n%s" % (p.returncode, out))
+    return out
+
+
+def cmtime(s, c):
+    out = serving(s, ["cmtime", "-c", "100"], 7471, lambda: client_of(c, "cmtime", "-c", "100", "-s", own_address(s)))
+    row = re.search(r"^connect +: +([\d.]+)", out, re.M)
+    # A message that was lost would show: its retry comes after 4 s.
+    require(row and float(row[1]) < 4000, "connect took too long:\n" + out)
+
+
+def rdma_server(s, c):
+    both(s, c, ["rdma_server"], ["rdma_client", "-s", "ADDRESS"], 7471, expect=["rdma_client: end 0"], server_expect=["rdma_server: end 0"])
+
+
+def rdma_xserver(s, c, kind):
+    both(s, c, ["rdma_xserver", "-c", kind], ["rdma_xclient", "-s", "ADDRESS", "-c", kind], 7471, TCP if kind == "r" else IB, expect=["rdma_xclient: end 0"],
+         server_expect=["rdma_xserver: end 0"])
+
+
+def rcopy(s, c):
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o777)
+        source, copy = folder + "/f", folder + "/g"
+        with open(source, "wb") as f:
+            f.write(os.urandom(8 << 20))
+        server = s.start("rcopy")
+        try:
+            wait_cm(server, s, 7427, TCP)
+            client_of(c, "rcopy", source, own_address(s) + ":" + copy)
+            sums = [hashlib.sha256(open(p, "rb").read()).hexdigest() for p in (source, copy)]
+            require(sums[0] == sums[1], "the copy differs")
+        finally:
+            stop(server)
+
+
+def rstream(s, c, program, *options):
+    words = [program, "-T", "v", "-S", "16384", "-C", "20", "-I", "2"] + list(options)
+    both(s, c, words, words + ["-s", "ADDRESS"], 7471, expect=[r"custom +16k +20"], never=["verification failed"])
+
+
+def preloaded(s, c):
+    """A program of sockets that knows nothing of RDMA, over librspreload."""
+    under = "LD_PRELOAD=$LD_PRELOAD:/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so exec "
+    out = serving(s, ["sh", "-c", under + "iperf -s -p 7999"], 7999,
+                  lambda: client_of(c, "sh", "-c", under + "iperf -p 7999 -n 1M -c " + own_address(s)))
+    require(re.search(r"1\.00 MBytes +[\d.]+ [KMG]?bits/sec", out), "no result:\n" + out)
+
+
+def perftest_cm(s, c, program):
+    words = [program, "-d", "mlx5_0", "-R", "-F", "-n", "200"]
+    outs = both(s, c, words, words + ["ADDRESS"], 18515)
+    require(re.search(r"^ *\d+ +200 +[\d.]+", outs[1], re.M), "no result row:\n" + outs[1])
+
+
+def qperf(s, c):
+    server = s.start("qperf")
+    try:
+        time.sleep(1)
+        out = client_of(c, "qperf", "-t", "1", "-cm1", own_address(s), "rc_bw", "rc_lat", "rc_rdma_read_bw", "rc_rdma_write_bw",
+                        "ver_rc_compare_swap", "ver_rc_fetch_add")
+        for test in ("rc_bw", "rc_lat", "rc_rdma_read_bw", "rc_rdma_write_bw", "ver_rc_compare_swap", "ver_rc_fetch_add"):
+            require(re.search(test + r":\n +\S+ += +[\d.]+", out), "no number for %s:\n%s" % (test, out))
+        require("mismatch" not in out, out)
+    finally:
+        stop(server)
+
+
+def refused(s, c):
+    """Nobody listens: REJECTED, at once; a retry after listen works."""
+    def attempt():
+        client = c.start("rping", "-c", "-v", "-a", own_address(s), "-C", "1")
+        t = time.time()
+        out = finish(client)
+        require(client.returncode != 0 and "RDMA_CM_EVENT_REJECTED" in out and "error 8" in out, "no reject with reason 8:\n" + out)
+        require(time.time() - t < 4, "the reject took a retry")
+
+    # A listener on another port: on a host without any function nobody answers at all.
+    serving(s, ["rping", "-s", "-a", "0.0.0.0", "-p", "7779"], 7779, attempt)
+    rping(s, c, count=2)
+
+
+def unreachable(c):
+    """A next hop that answers no ARP: an error of address resolution, after the program's own timeout."""
+    client = c.start("rping", "-c", "-v", "-a", "10.99.0.77", "-C", "1")
+    out = finish(client)
+    require(client.returncode != 0 and "RDMA_CM_EVENT_ADDR_ERROR" in out, "no address error:\n" + out)
+
+
+def killed(place):
+    """SIGKILL of the client in the middle of a connection: the server ends, and the port is free at once."""
+    server = place.start("rping", "-s", "-a", "0.0.0.0", "-v")
+    client = None
+    try:
+        wait_cm(server, place, 7174, TCP)
+        client = place.start("rping", "-c", "-v", "-a", own_address(place))
+        time.sleep(2)
+        require(server.poll() is None and client.poll() is None, "ended too early:\n" + output(server) + output(client))
+        client.kill()
+        client.wait()
+        finish(server, 50)
+    finally:
+        stop(server, *([client] if client else []))
+    rping(place, place, count=2)
+
+
+def stopped(place):
+    """A stopped process does not hold up the connections of others."""
+    idle = place.start("rping", "-s", "-a", "0.0.0.0", "-p", "7777", "-v")
+    try:
+        wait_cm(idle, place, 7777, TCP)
+        os.kill(idle.pid, 19)
+        for child in subprocess.run(["pgrep", "-P", str(idle.pid)], stdout=subprocess.PIPE, text=True).stdout.split():
+            os.kill(int(child), 19)
+        rping(place, place, count=5)
+    finally:
+        os.kill(idle.pid, 18)
+        stop(idle)
+
+
+def port_taken(place):
+    """The port space is the host's: a second listener of another process is refused."""
+    first = place.start("rping", "-s", "-a", "0.0.0.0", "-p", "7778", "-v")
+    try:
+        wait_cm(first, place, 7778, TCP)
+        second = place.start("rping", "-s", "-a", "0.0.0.0", "-p", "7778", "-v")
+        out = finish(second)
+        require(second.returncode != 0 and re.search("Cannot assign requested address|Address already in use", out), "not refused:\n" + out)
+    finally:
+        stop(first)
+
+
+def everything(runner, label, s, c):
+    def case(name, function, *args, **kw):
+        runner.case("cm %s/%s" % (name, label), function, s, c, *args, **kw)
+
+    case("rping", rping)
+    case("rping -q", rping, "-q")
+    case("ucmatose", ucmatose)
+    case("ucmatose -m", ucmatose, "-m")
+    case("udaddy", udaddy)
+    case("cmtime", cmtime)
+    case("rdma_server", rdma_server)
+    case("rdma_xserver r", rdma_xserver, "r")
+    case("rdma_xserver x", rdma_xserver, "x")
+    case("rcopy", rcopy)
+    case("rstream", rstream, "rstream")
+    case("riostream", rstream, "riostream")
+    case("librspreload", preloaded)
+    case("ib_write_lat -R", perftest_cm, "ib_write_lat")
+    case("refused", refused)
+
+
+def register(runner):
+    here = Place()
+    everything(runner, "one host", here, here)
+    runner.case("cm ib_send_bw -R/one host", perftest_cm, here, here, "ib_send_bw")
+    runner.case("cm qperf/one host", qperf, here, here)
+    runner.case("cm rping/rdma-core/one host", rping, Place(rdma_core=True), Place(rdma_core=True))
+    runner.case("cm rping 127.0.0.1/one host", rping, here, here, address="127.0.0.1")
+    runner.case("cm rping ::1/one host", rping, here, here, address="::1", listen="::")
+    runner.case("cm rping between two users", rping, Place(user=NOBODY), Place(user=DAEMON))
+    runner.case("cm client killed", killed, here)
+    runner.case("cm stopped process", stopped, here)
+    runner.case("cm port taken", port_taken, here)
+    with Namespaces() as hosts:
+        a, b = hosts.place(0), hosts.place(1)
+        everything(runner, "two hosts", a, b)
+        runner.case("cm rping ipv6/two hosts", rping, a, b, address="fd99::1", listen="::")
+        runner.case("cm unreachable/two hosts", unreachable, b)
