@@ -90,6 +90,7 @@ TEST(Roce, EmitsWhatScapyEmits) {
   std::vector<Packet> packets;
   static const auto bytes = counting(4096);
   for (Opcode op : all_opcodes()) {
+    if (service_of(op) == Service::kDC) continue;  // our own format: nobody else builds it
     for (std::size_t n : {0u, 1u, 2u, 3u, 4u, 5u, 255u, 1024u}) packets.push_back(random_packet(op, std::span(bytes).first(n), g));
   }
   packets.push_back(random_packet(make_opcode(Service::kRC, Op::kSendOnly), bytes, g));
@@ -111,7 +112,7 @@ TEST(Roce, EmitsWhatScapyEmits) {
     EXPECT_EQ(parse(theirs, back), ParseError::kNone);
     ++compared;
   }
-  EXPECT_EQ(compared, all_opcodes().size() * 8 + 1);
+  EXPECT_EQ(compared, packets.size());
 }
 
 TEST(Roce, TsharkFindsNothingMalformed) {
@@ -379,7 +380,7 @@ TEST(Roce, ParseSurvivesAnything) {
 }
 
 TEST(Roce, OpcodeTable) {
-  EXPECT_EQ(all_opcodes().size(), 23u + 12 + 2 + 23 + 1);
+  EXPECT_EQ(all_opcodes().size(), 23u + 12 + 2 + 23 + 1 + 23);  // RC, UC, UD, XRC, CNP, DC
   EXPECT_STREQ(info(make_opcode(Service::kRC, Op::kSendOnly)).name, "RC_SEND_ONLY");
   EXPECT_EQ(info(make_opcode(Service::kUD, Op::kSendFirst)).name, nullptr);
   EXPECT_EQ(psn_diff(0, 0xffffff), 1);
