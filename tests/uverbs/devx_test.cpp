@@ -216,7 +216,7 @@ TEST_F(Devx, UmemsQueuesAndEvents) {
   ASSERT_EQ(umem_reg(memory, 8192, 1, 0, &buf_handle, &buf), 0);
   ASSERT_EQ(umem_reg(memory + 8200, 8, 1, 0, &dbr_handle, &dbr), 0);
 
-  std::uint32_t page_id;
+  std::uint32_t page_id = 0;
   std::uint64_t offset;
   std::uint32_t length;
   ASSERT_EQ(Ioctl(MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_ALLOC)

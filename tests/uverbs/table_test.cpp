@@ -297,12 +297,12 @@ TEST_F(UverbsTable, IoctlAttributes) {
 
 // Capabilities are the calling thread's.
 TEST_F(UverbsTable, WithoutCapNetRaw) {
-  ::ib_uverbs_create_qp raw{};
-  raw.pd_handle = pd_h, raw.send_cq_handle = raw.recv_cq_handle = cq_h, raw.qp_type = IB_UVERBS_QPT_RAW_PACKET;
-  ::ib_uverbs_create_qp_resp resp{};
-  ::ib_uverbs_modify_qp qkey{};
-  qkey.qp_handle = qp_h, qkey.attr_mask = IB_QP_QKEY, qkey.qkey = 0x80000001;
   std::thread([&] {
+    ::ib_uverbs_create_qp raw{};
+    raw.pd_handle = pd_h, raw.send_cq_handle = raw.recv_cq_handle = cq_h, raw.qp_type = IB_UVERBS_QPT_RAW_PACKET;
+    ::ib_uverbs_create_qp_resp resp{};
+    ::ib_uverbs_modify_qp qkey{};
+    qkey.qp_handle = qp_h, qkey.attr_mask = IB_QP_QKEY, qkey.qkey = 0x80000001;
     ::__user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
     ::__user_cap_data_struct data[2] = {};
     ASSERT_EQ(syscall(SYS_capget, &header, data), 0);

@@ -22,7 +22,7 @@ struct EventSource {
   std::uint32_t posted = 0;
 };
 
-class EventFile : public MessageSink {
+class EventFile final : public MessageSink {
  public:
   enum class Kind : std::uint8_t { kCompletion = 8, kAsync = 16, kMessages = 1 };  // value: bytes per event in the pipe
 
