@@ -216,14 +216,14 @@ def everything(runner, label, s, c):
     case("rstream", rstream, "rstream")
     case("riostream", rstream, "riostream")
     case("librspreload", preloaded)
-    case("ib_write_lat -R", perftest_cm, "ib_write_lat")
     case("refused", refused)
 
 
 def register(runner):
     here = Place()
     everything(runner, "one host", here, here)
-    runner.case("cm ib_send_bw -R/one host", perftest_cm, here, here, "ib_send_bw")
+    for program in ("ib_send_bw", "ib_write_lat"):
+        runner.case("cm %s -R/one host" % program, perftest_cm, here, here, program)
     runner.case("cm rping/rdma-core/one host", rping, Place(rdma_core=True), Place(rdma_core=True))
     runner.case("cm rping 127.0.0.1/one host", rping, here, here, address="127.0.0.1")
     runner.case("cm rping ::1/one host", rping, here, here, address="::1", listen="::")
