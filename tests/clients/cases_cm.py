@@ -146,12 +146,6 @@ def preloaded(s, c):
     require(re.search(r"1\.00 MBytes +[\d.]+ [KMG]?bits/sec", out), "no result:\n" + out)
 
 
-def perftest_cm(s, c, program):
-    words = [program, "-d", "mlx5_0", "-R", "-F", "-n", "200"]
-    outs = both(s, c, words, words + ["ADDRESS"], 18515)
-    require(re.search(r"^ *\d+ +200 +[\d.]+", outs[1], re.M), "no result row:\n" + outs[1])
-
-
 def refused(s, c):
     """Nobody listens: REJECTED, at once; a retry after listen works."""
     def attempt():
@@ -222,8 +216,6 @@ def everything(runner, label, s, c):
 def register(runner):
     here = Place()
     everything(runner, "one host", here, here)
-    for program in ("ib_send_bw", "ib_write_lat"):
-        runner.case("cm %s -R/one host" % program, perftest_cm, here, here, program)
     runner.case("cm rping/rdma-core/one host", rping, Place(rdma_core=True), Place(rdma_core=True))
     runner.case("cm rping 127.0.0.1/one host", rping, here, here, address="127.0.0.1")
     runner.case("cm rping ::1/one host", rping, here, here, address="::1", listen="::")
