@@ -123,7 +123,7 @@ def wait_listening(server, port, namespace=None):
 
 def free_port():
     while True:
-        port = random.randint(20000, 40000)
+        port = random.randint(20000, 32000)  # below the ports that the kernel gives to connecting sockets
         if not listening(port):
             return port
 
