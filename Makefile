@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 # The front door. `make run` and `make test` do all the set-up themselves on a fresh Debian 12 machine.
 BUILD ?= build
-
 PREFIX ?= /usr/local
-.PHONY: bench install package help build deps run test test-long unit sanitizers clients support format clean
+
+.PHONY: bench install package help build deps run test test-long support format clean
 
 help:
 	@echo "make build       the command at $(BUILD)/bin/uhca, the libraries under $(BUILD)/lib/uhca"

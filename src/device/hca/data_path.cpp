@@ -37,6 +37,7 @@ void DataPath::qp_state_changed(Qp& qp, QpState from) {
   Lane& lane = impl_->enter();
   load_progress(lane, qp);
   hca::qp_state_changed(lane, qp, from);
+  qp.transport->peer_path = path_hash(qp.path.dgid, qp.path.sgid);
   lane.publisher.qp(qp);
 }
 void DataPath::qp_destroyed(Qp& qp) {

@@ -7,6 +7,7 @@
 #include "device/hca/eth_headers.h"
 #include "device/hca/inet_sum.h"
 #include "device/hca/raw_queue.h"
+#include "device/hca/segments.h"
 #include "prm/wqe.h"
 
 namespace uhca::hca {
@@ -19,32 +20,6 @@ constexpr std::uint8_t kFin = 0x01, kPsh = 0x08, kCwr = 0x80;
 
 bool is_tso(const EthSendWqe& w) {
   return static_cast<prm::WqeOpcode>(w.wqe.opcode) == prm::WqeOpcode::TSO;
-}
-
-// Copies [off, off + len) of the WQE's data segments.
-bool gather(Lane& lane, const RawQueue& sq, const SendWqe& w, std::uint64_t off, std::byte* dst, std::size_t len) {
-  for (unsigned i = 0; i < w.nsegs && len > 0; ++i) {
-    const DataSeg& s = w.segs[i];
-    if (off >= s.len) {
-      off -= s.len;
-      continue;
-    }
-    std::size_t n = static_cast<std::size_t>(std::min<std::uint64_t>(len, s.len - off));
-    if (s.inline_at != 0) {
-      std::memcpy(dst, w.raw.data() + s.inline_at + off, n);
-    } else {
-      KeyView v = check_key(lane.objects, key_user(sq), s.lkey, s.addr + off, n, KeyAccess::kLocalRead);
-      if (v.ok() && !read_memory(lane.bus, v, s.addr + off, dst, n)) v.fault = KeyFault::kUnmapped;
-      if (!v.ok()) {
-        report_key_fault(lane.bus, key_user(sq), "Ethernet send", s.lkey, s.addr + off, n, KeyAccess::kLocalRead, v);
-        return false;
-      }
-    }
-    dst += n;
-    len -= n;
-    off = 0;
-  }
-  return len == 0;
 }
 
 void insert_tag(std::byte* frame, std::size_t& size, std::uint16_t type, std::uint16_t tci) {
@@ -112,7 +87,8 @@ BuildFault build_packet(Lane& lane, const RawQueue& sq, const EthSendWqe& w, std
   std::uint64_t total = w.inline_len + data;
   if (total + (w.insert_type != 0 ? kVlanTag : 0) > out.size()) return BuildFault::kTooLong;
   std::memcpy(out.data(), w.wqe.raw.data() + w.inline_at, w.inline_len);
-  if (!gather(lane, sq, w.wqe, off, out.data() + w.inline_len, static_cast<std::size_t>(data))) return BuildFault::kMemory;
+  if (!gather(lane, key_user(sq), "Ethernet send", w.wqe, off, out.data() + w.inline_len, static_cast<std::size_t>(data)))
+    return BuildFault::kMemory;
   *size = static_cast<std::size_t>(total);
   if (w.insert_type != 0) insert_tag(out.data(), *size, w.insert_type, w.insert_tci);
   if (is_tso(w)) fix_segment_headers(out.data(), w.inline_len, *size, i, packets_of(w), w.mss);

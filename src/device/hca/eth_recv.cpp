@@ -9,6 +9,7 @@
 #include "device/hca/inet_sum.h"
 #include "device/hca/raw_queue.h"
 #include "device/hca/rss.h"
+#include "device/hca/segments.h"
 #include "device/hca/ud.h"
 #include "wire/net/peek.h"
 
@@ -75,28 +76,6 @@ void no_buffer(Lane& lane, RawQueue& rq) {
   if (CounterSet* set = lane.objects.counter_set(prm::get<prm::rqc::counter_set_id>(rq.context.data()))) set->add<Qc::out_of_buffer>();
 }
 
-// Scatters `len` bytes to the receive WQE from byte `off` on.
-bool scatter(Lane& lane, const RawQueue& rq, const RecvWqe& w, std::uint64_t off, const std::byte* src, std::size_t len) {
-  for (unsigned i = 0; i < w.nsegs && len > 0; ++i) {
-    const DataSeg& s = w.segs[i];
-    if (off >= s.len) {
-      off -= s.len;
-      continue;
-    }
-    std::size_t n = static_cast<std::size_t>(std::min<std::uint64_t>(len, s.len - off));
-    KeyView v = check_key(lane.objects, key_user(rq), s.lkey, s.addr + off, n, KeyAccess::kLocalWrite);
-    if (v.ok() && !write_memory(lane.bus, v, s.addr + off, src, n, false)) v.fault = KeyFault::kUnmapped;
-    if (!v.ok()) {
-      report_key_fault(lane.bus, key_user(rq), "Ethernet receive", s.lkey, s.addr + off, n, KeyAccess::kLocalWrite, v);
-      return false;
-    }
-    src += n;
-    len -= n;
-    off = 0;
-  }
-  return len == 0;
-}
-
 void fill_cqe(std::uint8_t* e, const Received& r, const RssHash& hash, std::size_t bytes, bool stripped, std::uint32_t tag) {
   using c = prm::cqe64;
   const auto* p = reinterpret_cast<const std::uint8_t*>(r.frame.data());
@@ -133,9 +112,11 @@ void receive_into(Lane& lane, RawQueue& rq, const Received& r, const RssHash& ha
     fail_raw_queue(lane, rq, 0, prm::CqeSyndrome::LOCAL_LENGTH);
     return;
   }
-  bool placed = strip ? scatter(lane, rq, w, 0, r.frame.data(), kAddresses) &&
-                            scatter(lane, rq, w, kAddresses, r.frame.data() + kAddresses + skip, bytes - kAddresses)
-                      : scatter(lane, rq, w, 0, r.frame.data(), bytes);
+  auto put = [&](std::uint64_t off, const std::byte* from, std::size_t len) {
+    return scatter(lane, key_user(rq), "Ethernet receive", {w.segs.data(), w.nsegs}, off, from, len, false);
+  };
+  bool placed = strip ? put(0, r.frame.data(), kAddresses) && put(kAddresses, r.frame.data() + kAddresses + skip, bytes - kAddresses)
+                      : put(0, r.frame.data(), bytes);
   if (!placed) {
     fail_raw_queue(lane, rq, 0, prm::CqeSyndrome::LOCAL_PROT);
     return;

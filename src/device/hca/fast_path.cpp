@@ -59,7 +59,7 @@ PublishedQp* find_responder(PublishedTables& t, const Qp& qp, std::uint32_t* seq
   PublishedQp& e = t.qps[qp.remote_qpn % kPublishedQps];
   *seq = e.seq.load(memory_order_acquire);
   bool ours = *seq != 0 && e.qpn.load(memory_order_relaxed) == qp.remote_qpn && e.remote_qpn.load(memory_order_relaxed) == qp.qpn &&
-              e.path.load(memory_order_relaxed) == path_hash(qp.path.dgid, qp.path.sgid);
+              e.path.load(memory_order_relaxed) == qp.transport->peer_path;
   return ours ? &e : nullptr;
 }
 

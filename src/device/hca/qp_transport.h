@@ -119,6 +119,7 @@ struct QpTransport {
   Responder resp;
 
   PublishedQp* shared = nullptr;  // the responder's published half; not owned
+  std::uint64_t peer_path = 0;    // path_hash() as the peer's responder publishes it
 
   // Membership in the lane's lists.
   Nanos deadline = kNever;      // of the timer; may lie later than the heap's key

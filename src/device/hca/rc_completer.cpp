@@ -13,6 +13,7 @@
 #include "device/hca/mkey_access.h"
 #include "device/hca/qp_error.h"
 #include "device/hca/rc_requester.h"
+#include "device/hca/segments.h"
 #include "device/hca/wqe_fetch.h"
 
 namespace uhca::hca {
@@ -141,28 +142,6 @@ void ack(Lane& lane, Qp& qp, const wire::Packet& p) {
   if (positive && r.rnr_wait && r.done == r.fetched) r.rnr_wait = false;
 }
 
-// Scatters a response's data into the WQE's segments, `off` bytes into the message.
-bool scatter(Lane& lane, const Qp& qp, const SendWqe& w, std::uint64_t off, const std::byte* src, std::size_t len) {
-  for (unsigned i = 0; i < w.nsegs && len > 0; ++i) {
-    const DataSeg& s = w.segs[i];
-    if (off >= s.len) {
-      off -= s.len;
-      continue;
-    }
-    std::size_t n = static_cast<std::size_t>(std::min<std::uint64_t>(len, s.len - off));
-    KeyView v = check_key(lane.objects, qp, s.lkey, s.addr + off, n, KeyAccess::kLocalWrite);
-    if (v.ok() && !write_memory(lane.bus, v, s.addr + off, src, n, len == n)) v.fault = KeyFault::kUnmapped;
-    if (!v.ok()) {
-      report_key_fault(lane.bus, qp, "response scatter", s.lkey, s.addr + off, n, KeyAccess::kLocalWrite, v);
-      return false;
-    }
-    src += n;
-    len -= n;
-    off = 0;
-  }
-  return len == 0;
-}
-
 // The decoded WQE of the oldest message, or nullptr when it has changed since.
 SendWqe* reload(Lane& lane, Qp& qp, const SendMessage& m) {
   SendWqe& w = lane.rx_wqe;
@@ -226,7 +205,7 @@ void read_response(Lane& lane, Qp& qp, const wire::Packet& p) {
   if (answers_in_cqe(qp, m)) {
     // The whole answer in one packet: software copies it from the CQE (libmlx5: mlx5_copy_to_send_wqe).
     std::memcpy(r.in_cqe.data(), data, len);
-  } else if (!scatter(lane, qp, *w, std::uint64_t{m.got} * qp.mtu_bytes, data, len)) {
+  } else if (!scatter(lane, qp, "response scatter", {w->segs.data(), w->nsegs}, std::uint64_t{m.got} * qp.mtu_bytes, data, len, true)) {
     return fail_oldest_send(lane, qp, kLocalProtScatter);
   }
   ++m.got;

@@ -13,6 +13,7 @@
 #include "device/hca/mkey_access.h"
 #include "device/hca/qp_error.h"
 #include "device/hca/rc_packet.h"
+#include "device/hca/segments.h"
 #include "device/hca/ud.h"
 #include "device/hca/umr.h"
 #include "device/hca/wqe_fetch.h"
@@ -171,32 +172,6 @@ WcError execute_local(Lane& lane, Qp& qp, const SendMessage& m) {
   return w == nullptr ? kLocalQpOp : execute_umr(lane, qp, *w);
 }
 
-// Bytes [off, off + len) of the message.
-bool gather(Lane& lane, const Qp& qp, const SendWqe& w, std::uint64_t off, std::byte* dst, std::size_t len) {
-  for (unsigned i = 0; i < w.nsegs && len > 0; ++i) {
-    const DataSeg& s = w.segs[i];
-    if (off >= s.len) {
-      off -= s.len;
-      continue;
-    }
-    std::size_t n = static_cast<std::size_t>(std::min<std::uint64_t>(len, s.len - off));
-    if (s.inline_at != 0) {
-      std::memcpy(dst, w.raw.data() + s.inline_at + off, n);
-    } else {
-      KeyView v = check_key(lane.objects, qp, s.lkey, s.addr + off, n, KeyAccess::kLocalRead);
-      if (v.ok() && !read_memory(lane.bus, v, s.addr + off, dst, n)) v.fault = KeyFault::kUnmapped;
-      if (!v.ok()) {
-        report_key_fault(lane.bus, qp, "gather", s.lkey, s.addr + off, n, KeyAccess::kLocalRead, v);
-        return false;
-      }
-    }
-    dst += n;
-    len -= n;
-    off = 0;
-  }
-  return len == 0;
-}
-
 Op data_opcode(WqeOpcode o, bool first, bool last) {
   bool write = is_write(o);
   if (!last) return first ? (write ? Op::kWriteFirst : Op::kSendFirst) : (write ? Op::kWriteMiddle : Op::kSendMiddle);
@@ -244,7 +219,7 @@ Tx send_request(Lane& lane, Qp& qp, const SendMessage& m, const SendWqe& w, std:
   p.ieth = w.imm;
   std::byte* data = is_datagram(qp.type) ? begin_datagram(lane, qp, w, p, op == WqeOpcode::SEND_IMM, psn, len)
                                          : begin_packet(lane, qp, p, data_opcode(op, first, last), psn, len);
-  if (!gather(lane, qp, w, off, data, len)) return Tx::kFault;
+  if (!gather(lane, qp, "gather", w, off, data, len)) return Tx::kFault;
   Tx tx = finish_packet(lane, qp, p);
   if (tx == Tx::kSent && is_datagram(qp.type) && p.bth.dest_qp == kMulticastQpn) loop_back_multicast(lane, qp, p);
   return tx;

@@ -7,6 +7,7 @@
 #include "base/trace.h"
 #include "device/hca/mkey_access.h"
 #include "device/hca/qp_error.h"
+#include "device/hca/segments.h"
 #include "device/hca/srq.h"
 
 namespace uhca::hca {
@@ -64,25 +65,7 @@ KeyUser recv_key_user(const Qp& qp) {
 
 bool scatter_recv(Lane& lane, Qp& qp, std::uint64_t off, const std::byte* src, std::size_t len, bool last) {
   const RecvWqe& w = qp.transport->resp.recv_wqe;
-  KeyUser user = recv_key_user(qp);
-  for (unsigned i = 0; i < w.nsegs && len > 0; ++i) {
-    const DataSeg& s = w.segs[i];
-    if (off >= s.len) {
-      off -= s.len;
-      continue;
-    }
-    std::size_t n = static_cast<std::size_t>(std::min<std::uint64_t>(len, s.len - off));
-    KeyView v = check_key(lane.objects, user, s.lkey, s.addr + off, n, KeyAccess::kLocalWrite);
-    if (v.ok() && !write_memory(lane.bus, v, s.addr + off, src, n, last && n == len)) v.fault = KeyFault::kUnmapped;
-    if (!v.ok()) {
-      report_key_fault(lane.bus, user, "receive scatter", s.lkey, s.addr + off, n, KeyAccess::kLocalWrite, v);
-      return false;
-    }
-    src += n;
-    len -= n;
-    off = 0;
-  }
-  return len == 0;
+  return scatter(lane, recv_key_user(qp), "receive scatter", {w.segs.data(), w.nsegs}, off, src, len, last);
 }
 
 void complete_recv(Lane& lane, Qp& qp, Cqe c) {

@@ -68,7 +68,6 @@ static void take_back(struct end* e, int may_die) {
   double end = seconds() + (s ? atof(s) : 2);
   unsigned long rounds = 0, resets = 0;
   int alive = 1;
-  uint8_t* ballast = malloc(kBytes);
   while (seconds() < end && alive) {
     uint8_t* p = map_at(NULL);
     memset(p, 0xb0, kBytes);
@@ -114,7 +113,6 @@ static void take_back(struct end* e, int may_die) {
       alive = tell(e, kReset, 0, NULL) && reconnect(e);
     }
   }
-  free(ballast);
   if (!alive && !may_die) FAIL("the other end is gone");
   if (alive) {
     char c;
@@ -122,7 +120,7 @@ static void take_back(struct end* e, int may_die) {
     if (recv(e->fd, &c, 1, 0) != 1 && !may_die) FAIL("the other end is gone");
   }
   printf("%lu rounds, %lu reconnections\n", rounds, resets);
-  if (rounds < 10) FAIL("only %lu rounds", rounds);
+  if (rounds < 10 && !may_die) FAIL("only %lu rounds", rounds);
 }
 
 /* The newest word of the other end; 0: nothing new. With `wait` until there is one. */

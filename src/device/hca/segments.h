@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: MIT
+// Copies between packets and the memory that a WQE's data segments name. Keys are checked piece by piece, at the moment of use.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "device/hca/lane.h"
+#include "device/hca/mkey_access.h"
+
+namespace uhca::hca {
+
+// Bytes [off, off + len) of what the WQE's segments hold, pointers and inline data. `what` names the access in reasons. False: a
+// protection fault (reported), or the segments are shorter.
+bool gather(Lane& lane, const KeyUser& user, const char* what, const SendWqe& w, std::uint64_t off, std::byte* dst, std::size_t len);
+
+// `len` bytes to the segments from byte `off` on; inline segments do not take any. With `last` the final byte becomes visible last. False
+// as with gather(), pieces before the fault have been written.
+bool scatter(Lane& lane, const KeyUser& user, const char* what, std::span<const DataSeg> segs, std::uint64_t off, const std::byte* src,
+             std::size_t len, bool last);
+
+}  // namespace uhca::hca
