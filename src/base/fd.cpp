@@ -2,6 +2,7 @@
 #include "base/fd.h"
 
 #include <fcntl.h>
+#include <linux/memfd.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -40,6 +41,21 @@ int adopt(int fd) {
   }
   bitmap[high / 64].fetch_or(std::uint64_t{1} << (high % 64));
   return high;
+}
+
+Result<int> sealed_memfd(const char* name, std::size_t bytes) {
+  constexpr unsigned kFlags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
+  constexpr unsigned kNoexecSeal = 8;  // MFD_NOEXEC_SEAL, Linux 6.3
+  int m = static_cast<int>(syscall(SYS_memfd_create, name, kFlags | kNoexecSeal));
+  if (m < 0 && errno == EINVAL) m = static_cast<int>(syscall(SYS_memfd_create, name, kFlags));
+  if (m < 0) return Errno{errno};
+  m = adopt(m);
+  if (ftruncate(m, static_cast<off_t>(bytes)) != 0 || fcntl(m, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+    Errno e{errno};
+    close(m);
+    return e;
+  }
+  return m;
 }
 
 void close(int fd) {

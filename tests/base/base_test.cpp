@@ -158,6 +158,23 @@ TEST_P(SafeCopy, SurvivesATruncatedFile) {
 
 INSTANTIATE_TEST_SUITE_P(HandlerOrKernel, SafeCopy, testing::Bool());
 
+TEST(Fd, SealedMemoryKeepsItsSize) {
+  auto fd = fd::sealed_memfd("uhca-test", 8192);
+  ASSERT_TRUE(fd.ok());
+  EXPECT_TRUE(fd::is_internal(*fd));
+  EXPECT_EQ(lseek(*fd, 0, SEEK_END), 8192);
+  EXPECT_EQ(ftruncate(*fd, 4096), -1);
+  EXPECT_EQ(ftruncate(*fd, 16384), -1);
+  EXPECT_EQ(fcntl(*fd, F_ADD_SEALS, F_SEAL_WRITE), -1);
+  EXPECT_EQ(pwrite(*fd, "x", 1, 8191), 1);
+  fd::close(*fd);
+  // Refused: neither descriptor nor reason is lost.
+  const int next = fd::next_internal(0);
+  EXPECT_EQ(fd::sealed_memfd(std::string(300, 'x').c_str(), 4096).code(), EINVAL);
+  EXPECT_EQ(fd::sealed_memfd("uhca-test", ~std::size_t{0}).code(), EINVAL);
+  EXPECT_EQ(fd::next_internal(0), next);
+}
+
 TEST(Fd, InternalDescriptorsLiveHigh) {
   int fd = fd::adopt(open("/dev/null", O_RDONLY));
   ASSERT_GE(fd, 100);

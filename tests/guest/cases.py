@@ -53,7 +53,7 @@ def with_rxe():
 
 
 def tcp():
-    """The netdev's own traffic between a guest and this host through a tap device: ping, TCP both ways at default settings."""
+    """The netdev's own traffic between a guest and this host through a tap device: ping, TCP towards the guest at default settings."""
     set_up()
     with Host("tcp") as h:
         h.ip("tuntap", "add", "dev", "tap0", "mode", "tap")

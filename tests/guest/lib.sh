@@ -27,9 +27,9 @@ net_up() {
 
 active() { rdma link show mlx5_0/1 | grep -q 'state ACTIVE.*netdev eth0'; }
 
-# gid_index 4|6: prints the index of the RoCE v2 GID of an IPv4 or a global IPv6 address.
+# gid_index 4|6 [DEVICE]: prints the index of the RoCE v2 GID of an IPv4 or a global IPv6 address.
 gid_index() {
-    local p=/sys/class/infiniband/mlx5_0/ports/1 i gid
+    local p=/sys/class/infiniband/${2:-mlx5_0}/ports/1 i gid
     for i in $(seq 0 31); do
         gid=$(cat $p/gids/$i 2>/dev/null) || continue
         [ "$(cat $p/gid_attrs/types/$i 2>/dev/null)" = "RoCE v2" ] || continue

@@ -22,8 +22,9 @@ for a in FETCH_AND_ADD CMP_AND_SWAP; do loopback "ib_atomic_bw $a" ib_atomic_bw 
 dmesg_clean
 
 rping -s -a 10.9.0.1 -C 10 -v >/tmp/server.out 2>&1 &
+server=$!
 sleep 1
 timeout 60 rping -c -a 10.9.0.1 -C 10 -v >/tmp/client.out 2>&1 || { cat /tmp/server.out /tmp/client.out; fail "rping"; }
-wait || fail "rping server"
+wait "$server" || { cat /tmp/server.out; fail "rping server"; }
 echo "ok rping"
 dmesg_clean

@@ -16,8 +16,9 @@ loopback "ibv_ud_pingpong" ibv_ud_pingpong -e -c -d mlx5_0 -g "$g" -n 50 -s 1000
 loopback "ibv_srq_pingpong" ibv_srq_pingpong -e -c -d mlx5_0 -g "$g" -n 100
 loopback "ibv_xsrq_pingpong" ibv_xsrq_pingpong -e -d mlx5_0 -g "$g" -n 50
 rping -s -a 10.9.0.1 -C 10 -v >/tmp/server.out 2>&1 &
+server=$!
 sleep 1
 timeout 60 rping -c -a 10.9.0.1 -C 10 -v >/tmp/client.out 2>&1 || { cat /tmp/server.out /tmp/client.out; fail "rping"; }
-wait || fail "rping server"
+wait "$server" || { cat /tmp/server.out; fail "rping server"; }
 echo "ok rping"
 dmesg_clean

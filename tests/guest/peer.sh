@@ -11,13 +11,9 @@ else
     rdma link add rxe0 type rxe netdev eth0 || fail "rxe"
     device=rxe0
 fi
-index() { for i in $(seq 0 15); do
-    [ "$(cat /sys/class/infiniband/$device/ports/1/gid_attrs/types/$i 2>/dev/null)" = "RoCE v2" ] || continue
-    case $(cat /sys/class/infiniband/$device/ports/1/gids/$i) in 0000:0000:0000:0000:0000:ffff:*) echo $i && return ;; esac
-done; }
-wait_for 20 sh -c "grep -q ffff:0a /sys/class/infiniband/$device/ports/1/gids/*"
+wait_for 20 gid_index 4 $device
 wait_for 60 ping -c 1 -W 1 "$peer"
-g=$(index)
+g=$(gid_index 4 $device)
 
 # exchange NAME PORT COMMAND...: the client tries until the server listens.
 exchange() {

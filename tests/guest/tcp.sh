@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-# tcp.sh OWN-ADDRESS HOST-ADDRESS: ARP, ping small and large, TCP both ways with offloads as the driver sets them.
+# tcp.sh OWN-ADDRESS HOST-ADDRESS: ARP, ping small and large, TCP towards the guest with offloads as the driver sets them.
 . /root/lib.sh
 net_up "$1/24"
 wait_for 30 ping -c 1 -W 1 "$2"

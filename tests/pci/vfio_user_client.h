@@ -76,6 +76,11 @@ class NoPort final : public wire::Port {
  public:
   wire::Send send(wire::Frame) override { return wire::Send::kUnreachable; }
   unsigned poll(wire::FrameSink&, unsigned, bool) override { return 0; }
+  Nanos service(Nanos) override {
+    ++turns;
+    return kNever;
+  }
+  std::atomic<unsigned> turns{0};  // of the server's loop
 };
 
 struct Rig {
@@ -105,17 +110,20 @@ struct Rig {
 
 class Client {
  public:
-  explicit Client(const Rig& rig, bool negotiate = true) {
+  explicit Client(const Rig& rig, bool negotiate = true, bool connected = true) {
     fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    sockaddr_un sa{};
-    sa.sun_family = AF_UNIX;
-    std::strcpy(sa.sun_path, rig.path.c_str());
-    EXPECT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&sa), sizeof sa), 0) << strerror(errno);
+    if (connected) dial(rig);
     if (negotiate) {
       EXPECT_EQ(version().error, 0u);
     }
   }
   ~Client() { close(fd); }
+  void dial(const Rig& rig) {
+    sockaddr_un sa{};
+    sa.sun_family = AF_UNIX;
+    std::strcpy(sa.sun_path, rig.path.c_str());
+    EXPECT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&sa), sizeof sa), 0) << strerror(errno);
+  }
 
   struct Reply {
     bool closed = false;  // instead of a reply

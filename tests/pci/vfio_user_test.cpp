@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Every message of the protocol, right and wrong. A wrong one gets an error reply or ends the connection; the next client is served.
+#include <sys/resource.h>
+
 #include <random>
 
 #include "pci/vfio_user_client.h"
@@ -451,6 +453,26 @@ TEST(VfioUser, TheSocketOfADeadServerIsReplacedAndALiveOneIsNot) {
   close(dead);
   Rig rig;
   Client c(rig);
+  EXPECT_EQ(c.read<std::uint16_t>(kRegionConfig, 0), 0x15b3);
+}
+
+// Without descriptors the waiting client keeps the socket readable: the server must neither spin nor forget it.
+TEST(VfioUser, AClientIsAcceptedWhenDescriptorsAreThereAgain) {
+  Rig rig;
+  Client c(rig, false, false);
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit none = before;
+  none.rlim_cur = 0;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  const unsigned start = rig.port.turns;
+  c.dial(rig);
+  while (rig.port.turns < start + 2) std::this_thread::yield();  // it has looked, failed, and looked again
+  const unsigned failing = rig.port.turns;
+  std::this_thread::sleep_for(std::chrono::milliseconds(350));
+  EXPECT_LT(rig.port.turns - failing, 50u);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_EQ(c.version().error, 0u);
   EXPECT_EQ(c.read<std::uint16_t>(kRegionConfig, 0), 0x15b3);
 }
 

@@ -11,6 +11,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdlib>
+#include <set>
 #include <thread>
 
 #include "wire/net/function_mac.h"
@@ -93,7 +95,10 @@ TEST_F(OnTheSwitch, FramesGoByMacAndGroupsToAllOthers) {
   EXPECT_EQ(at_a.frames[0][20], std::byte{2});
   EXPECT_EQ(program->poll(at_program, 64, true), 0u) << "a function that shares the netdev's MAC takes no part";
   // Nobody there, nothing known.
-  EXPECT_EQ(a->send(ethernet(function_mac(a->netdev().mac, 63), mac(*a), 4)), Send::kUnreachable);
+  const std::set<unsigned> taken = {a->function_id(), b->function_id(), c->function_id(), program->function_id()};
+  unsigned vacant = 1;
+  while (taken.count(vacant) != 0) ++vacant;
+  EXPECT_EQ(a->send(ethernet(function_mac(a->netdev().mac, vacant), mac(*a), 4)), Send::kUnreachable);
   EXPECT_EQ(program->send(ethernet(kBroadcast, program->netdev().mac, 5)), Send::kUnreachable);
   // A RoCE frame to the MAC of another function, whatever its addresses say.
   auto roce = send_frame(gid4(10, 9, 0, 1), gid4(10, 9, 0, 2), 0x777000, 1, 64);
@@ -120,6 +125,32 @@ TEST_F(OnTheSwitch, UnknownAddressesAreFlooded) {
   poll_until(*a, at_a, 1);
   EXPECT_EQ(at_a.frames[0], roce);
   EXPECT_EQ(b->poll(at_b, 64, true), 0u) << "to itself, it never leaves";
+}
+
+// A RoCE frame from `from` to the group 239.1.2.3.
+std::vector<std::byte> group_frame(const Mac& from, std::uint32_t psn) {
+  constexpr Mac kGroup = {0x01, 0x00, 0x5e, 1, 2, 3};
+  auto f = send_frame(gid4(10, 9, 0, 1), gid4(239, 1, 2, 3), 0xffffff, psn, 64);
+  std::memcpy(f.data(), kGroup.data(), 6);
+  std::memcpy(f.data() + 6, from.data(), 6);
+  return f;
+}
+
+// kBusy would make the sender repeat what others have received already.
+TEST_F(OnTheSwitch, AGroupFrameThatFindsNoRoomAtHomeIsSentAllTheSame) {
+  auto a = up(), b = up();
+  Collector at_a, at_b;
+  const auto frame = group_frame(mac(*a), 1);
+  std::size_t queued = 0;
+  while (a->send(ethernet(mac(*a), mac(*a), 1, frame.size())) == Send::kSent) ++queued;
+  EXPECT_EQ(a->send(frame), Send::kSent);
+  poll_until(*b, at_b, 1);
+  EXPECT_EQ(at_b.frames[0], frame);
+  poll_until(*a, at_a, queued);
+  EXPECT_EQ(a->poll(at_a, 64, true), 0u);
+  EXPECT_EQ(a->send(group_frame(mac(*a), 2)), Send::kSent);
+  poll_until(*a, at_a, queued + 1);
+  EXPECT_EQ(at_a.frames.back(), group_frame(mac(*a), 2));
 }
 
 // In a child with a network namespace of its own: interfaces there concern nobody else. Exit status 0: fine.
@@ -210,6 +241,40 @@ int packet_socket_on_loopback() {
   CHECK_OR(3, (*a)->send(ethernet(Mac{2, 0, 0, 0, 0, 2}, Mac{2, 0, 0, 0, 0, 1}, 5)) == Send::kSent);
   while (c.frames.empty()) (*b)->poll(c, 64, true);
   CHECK_OR(4, c.frames[0].size() == 60 && c.frames[0][20] == std::byte{5});
+  // Longer than any frame of an adapter: only what follows it arrives.
+  int host = socket(AF_PACKET, SOCK_RAW, 0);
+  sockaddr_ll to{};
+  to.sll_family = AF_PACKET;
+  to.sll_ifindex = lo.ifindex;
+  for (std::size_t size : {kMaxFrame + 1, std::size_t{40000}, kMaxFrame}) {
+    auto frame = ethernet(Mac{2, 0, 0, 0, 0, 2}, Mac{2, 0, 0, 0, 0, 3}, 6, size);
+    CHECK_OR(5, sendto(host, frame.data(), size, 0, reinterpret_cast<sockaddr*>(&to), sizeof to) == static_cast<ssize_t>(size));
+  }
+  close(host);
+  c.frames.clear();
+  while (c.frames.empty()) (*b)->poll(c, 64, true);
+  CHECK_OR(6, c.frames[0].size() == kMaxFrame);
+  return 0;
+}
+
+// A frame to a group comes back once it has been sent, and not before.
+int group_frames_come_back_when_sent() {
+  CHECK_OR(1, std::system("echo 1 >/proc/sys/net/ipv6/conf/default/disable_ipv6 && ip link add d0 type veth peer name d1 && ip link set d1 "
+                          "up && ip link set d0 up") == 0);
+  const Mac own = {2, 0, 0, 0, 0, 1};
+  auto port = NetdevPort::create(*choose_netdev("d0"), own);
+  CHECK_OR(2, port.ok());
+  NetdevPort& p = **port;
+  Collector c;
+  CHECK_OR(3, std::system("tc qdisc add dev d0 root handle 1: pfifo limit 0") == 0);  // takes nothing
+  for (int again = 0; again < 3; ++again) CHECK_OR(4, p.send(group_frame(own, 1)) == Send::kBusy);
+  CHECK_OR(5, p.poll(c, 64, true) == 0);
+  CHECK_OR(6, std::system("tc qdisc del dev d0 root") == 0);
+  CHECK_OR(7, p.send(group_frame(own, 1)) == Send::kSent);
+  while (c.frames.empty()) p.poll(c, 64, true);
+  CHECK_OR(8, p.poll(c, 64, true) == 0 && c.frames.size() == 1 && c.frames[0] == group_frame(own, 1));
+  CHECK_OR(9, std::system("ip link set d0 down") == 0);
+  CHECK_OR(10, p.send(group_frame(own, 2)) == Send::kUnreachable && p.poll(c, 64, true) == 0);
   return 0;
 }
 
@@ -221,6 +286,11 @@ TEST(NetdevPort, TapDevice) {
 TEST(NetdevPort, PacketSocket) {
   ASSERT_EQ(geteuid(), 0u) << "needs CAP_NET_RAW";
   EXPECT_EQ(in_namespace(packet_socket_on_loopback), 0);
+}
+
+TEST(NetdevPort, GroupFramesComeBackWhenSent) {
+  ASSERT_EQ(geteuid(), 0u) << "needs CAP_NET_ADMIN";
+  EXPECT_EQ(in_namespace(group_frames_come_back_when_sent), 0);
 }
 
 }  // namespace

@@ -337,6 +337,54 @@ TEST_F(Udp, NewAddressesAreNoticed) {
   EXPECT_EQ(a->counters().tx_loopback.get(), 1u);
 }
 
+// The host's own membership brings a sender its datagrams back; the HCA has looped them back already.
+TEST_F(Udp, OwnDatagramsToAGroupDoNotComeBack) {
+  const Gid group = gid4(239, 77, 0, 1);
+  auto sender = in_a(), neighbour = in_a();
+  int member[2];
+  for (auto [ns, dev, m] : {std::tuple{a_ns_, "ua", &member[0]}, std::tuple{b_ns_, "ub", &member[1]}}) {
+    enter(ns);
+    *m = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    ip_mreqn join{};
+    std::memcpy(&join.imr_multiaddr, group.data() + 12, 4);
+    join.imr_ifindex = static_cast<int>(if_nametoindex(dev));
+    ASSERT_EQ(setsockopt(*m, IPPROTO_IP, IP_ADD_MEMBERSHIP, &join, sizeof join), 0);
+  }
+  ASSERT_EQ(std::system(("ip -n " + na_ + " route add 239.0.0.0/8 dev ua").c_str()), 0);
+  auto other_host = in_b();
+  auto datagram = [&](const Uplink& from, std::uint32_t psn) {
+    Packet p;
+    p.net.sgid = kA4;
+    p.net.dgid = group;
+    p.bth.opcode = make_opcode(Service::kUD, Op::kSendOnly);
+    p.bth.dest_qp = 0xffffff;
+    p.bth.psn = psn;
+    p.deth.src_qp = from.function_id() << 12 | 5;
+    return frame_of(p);
+  };
+  ASSERT_EQ(send_from_a(*sender, datagram(*sender, 1)), Send::kSent);
+  ASSERT_EQ(send_from_a(*sender, datagram(*neighbour, 2)), Send::kSent);
+  auto psns = [](Uplink& u, std::size_t n) {
+    Collector c;
+    while (c.frames.size() < n)
+      if (u.poll(c, 64, true) == 0) std::this_thread::yield();
+    std::vector<std::uint32_t> all;
+    for (auto& f : c.frames) {
+      Packet q;
+      EXPECT_EQ(parse(f, q), ParseError::kNone);
+      all.push_back(q.bth.psn);
+    }
+    return all;
+  };
+  using Psns = std::vector<std::uint32_t>;
+  enter(a_ns_);
+  EXPECT_EQ(psns(*sender, 1), Psns{2}) << "not its own";
+  EXPECT_EQ(psns(*neighbour, 1), Psns{1}) << "another function of the host";
+  enter(b_ns_);
+  EXPECT_EQ(psns(*other_host, 2), (Psns{1, 2}));
+  for (int m : member) close(m);
+}
+
 TEST_F(Udp, WhatTheNetdevCannotCarryIsLost) {
   auto a = in_a();
   enter(a_ns_);

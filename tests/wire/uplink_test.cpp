@@ -4,7 +4,9 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <linux/sockios.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -493,6 +495,50 @@ TEST(Hostile, BadHellosAreRefused) {
     x.hello({x.memfd});
   });
   EXPECT_EQ(a->counters().links_accepted.get(), 0u);
+}
+
+// recvmsg says 0 for an empty message as for the end of file; a descriptor comes with it all the same.
+TEST(Hostile, EmptyMessagesLeaveNoDescriptors) {
+  auto o = options();
+  auto a = up(o);
+  for (std::uint64_t round = 1; round <= 20; ++round) {
+    Attacker x;
+    ASSERT_TRUE(x.dial(o, a->function_id()));
+    x.make_ring();
+    std::size_t fds = open_fds();
+    x.hello({x.memfd});
+    serve_until(*a, [&] { return a->counters().links_accepted.get() == round; });
+    x.hello({x.memfd}, 1, 0);
+    serve_until(*a, [&] { return a->counters().links_lost.get() == round; });
+    char byte;
+    serve_until(*a, [&] { return recv(x.sock, &byte, 1, MSG_DONTWAIT) == 0; });
+    ASSERT_EQ(open_fds(), fds);
+  }
+}
+
+// Bytes of a sender that the receiver has not read yet.
+int unread(const Attacker& x) {
+  int n = -1;
+  EXPECT_EQ(ioctl(x.sock, SIOCOUTQ, &n), 0);
+  return n;
+}
+
+TEST(Hostile, WakeUpsOfOneLinkAreTakenInTurns) {
+  auto o = options();
+  auto a = up(o);
+  Attacker x;
+  ASSERT_TRUE(x.dial(o, a->function_id()));
+  x.make_ring();
+  x.hello({x.memfd});
+  serve_until(*a, [&] { return a->counters().links_accepted.get() == 1; });
+  for (int i = 0; i < 150; ++i) ASSERT_EQ(send(x.sock, "w", 1, MSG_DONTWAIT), 1);
+  for (int turn = 0; turn < 2; ++turn) {
+    a->service(0);
+    EXPECT_GT(unread(x), 0) << turn;
+  }
+  a->service(0);
+  EXPECT_EQ(unread(x), 0);
+  EXPECT_EQ(a->counters().links_lost.get(), 0u);
 }
 
 TEST(Hostile, BrokenRingsCloseTheLink) {

@@ -36,15 +36,13 @@ constexpr std::uint64_t kPageMask = 4095;
 InprocSlot::InprocSlot(SlotIdentity identity, std::unique_ptr<InprocBus> bus, std::unique_ptr<wire::Port> port,
                        std::unique_ptr<Engine> engine)
     : identity_(std::move(identity)), bus_(std::move(bus)), port_(std::move(port)), engine_(std::move(engine)) {
-  int fd = static_cast<int>(syscall(SYS_memfd_create, "uhca-bar0", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (fd >= 0 && ftruncate(fd, static_cast<off_t>(engine_->bar0_size())) != 0) {
-    int err = errno;
-    syscall(SYS_close, fd);
-    errno = err;
-    fd = -1;
-  }
-  bar_fd_ = fd::adopt(fd);
+  auto memory = fd::sealed_memfd("uhca-bar0", engine_->bar0_size());
   service_ = std::make_unique<ServiceThread>(*engine_, *port_, bus_->irqs);
+  if (memory.ok()) {
+    bar_fd_ = *memory;
+  } else {
+    errno = memory.code();
+  }
 }
 
 InprocSlot::~InprocSlot() {

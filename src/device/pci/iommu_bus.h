@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// DMA of a device in the application's own process: every access goes through the driver's IOMMU, and every copy survives
-// memory that vanishes (DESIGN, decisions 1 and 7). An access is an RCU read section: after a translation has been taken back,
-// rcu::synchronize() returns when no access uses it any more.
+// DMA of a device, of a process's or of a virtual machine's: every access goes through the IOMMU that its driver or client programs, and
+// every copy survives memory that vanishes (DESIGN, decisions 1 and 7). An access is an RCU read section: after a translation has been
+// taken back, rcu::synchronize() returns when no access uses it any more.
 #pragma once
 
 #include <atomic>

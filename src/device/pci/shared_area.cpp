@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "device/pci/shared_area.h"
 
-#include <fcntl.h>
-#include <linux/memfd.h>
 #include <poll.h>
 #include <sched.h>
 #include <sys/mman.h>
@@ -38,14 +36,14 @@ bool is_gone(pid_t pid) {
 }  // namespace
 
 std::unique_ptr<SharedArea> SharedArea::create() {
-  int fd = static_cast<int>(syscall(SYS_memfd_create, "uhca-function", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (fd < 0) return nullptr;
-  fd = fd::adopt(fd);
-  std::unique_ptr<SharedArea> a(new SharedArea);
-  a->fd_ = fd;
-  if (ftruncate(fd, static_cast<off_t>(bytes())) != 0 || fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+  auto memfd = fd::sealed_memfd("uhca-function", bytes());
+  if (!memfd.ok()) {
+    errno = memfd.code();
     return nullptr;
-  void* p = mmap(nullptr, bytes(), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+  }
+  std::unique_ptr<SharedArea> a(new SharedArea);
+  a->fd_ = *memfd;
+  void* p = mmap(nullptr, bytes(), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, *memfd, 0);
   if (p == MAP_FAILED) return nullptr;
   a->base_ = p;
   madvise(p, bytes(), MADV_DONTFORK);

@@ -14,7 +14,7 @@
 namespace uhca::pci::vfio_user {
 namespace {
 
-// The fixed part of a request; what is missing at its end reads as zero only where `required` allows it.
+// The fixed part of a request. false: the message is shorter.
 template <class T>
 bool parse(const Message& m, T& out) {
   if (m.payload.size() < sizeof(T)) return false;

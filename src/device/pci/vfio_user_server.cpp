@@ -22,6 +22,7 @@ namespace {
 // A client that rings and rings must not keep frames and timers waiting.
 constexpr unsigned kMessagesPerTurn = 64;
 constexpr unsigned kDrivesPerTurn = 64;
+constexpr Nanos kAcceptPause = 100'000'000;
 
 }  // namespace
 
@@ -71,9 +72,25 @@ Status Server::listen(const std::string& path) {
   return success();
 }
 
+// Looks at the socket from now on.
+void Server::resume_accepting() {
+  accept_again_ = kNever;
+  if (Status s = watch(listen_, EPOLLIN); !s.ok()) accept_later(s.code());
+}
+
+// The socket stays readable while a client waits: it is left alone until whatever ran out may be there again.
+void Server::accept_later(int error) {
+  log::warn("cannot accept vfio-user clients: {}; trying again later", strerrordesc_np(error));
+  epoll_ctl(epoll_, EPOLL_CTL_DEL, listen_, nullptr);
+  accept_again_ = SystemClock::instance().now() + kAcceptPause;
+}
+
 void Server::accept_client() {
   int fd = accept4(listen_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-  if (fd < 0) return;
+  if (fd < 0) {
+    if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) accept_later(errno);
+    return;
+  }
   client_ = std::make_unique<Channel>(fd);
   client_wants_out_ = false;
   if (Status s = watch(fd, EPOLLIN); !s.ok()) {
@@ -90,7 +107,7 @@ void Server::drop_client() {
   client_.reset();  // closing takes it out of the epoll set
   backlog_ = false;
   device_.disconnect();
-  if (Status s = watch(listen_, EPOLLIN); !s.ok()) log::error("vfio-user socket: {}", strerrordesc_np(s.code()));
+  resume_accepting();
 }
 
 void Server::update_client_interest() {
@@ -157,7 +174,8 @@ Status Server::run(int stop_fd) {
   UHCA_CHECK(watch(stop_fd, EPOLLIN));
   for (;;) {
     if (backlog_) serve_client();
-    Nanos deadline = port_.service(clock.now());
+    if (accept_again_ <= clock.now()) resume_accepting();
+    Nanos deadline = std::min(port_.service(clock.now()), accept_again_);
     work();
     // Whoever sends from now on wakes us; what came before it could know is looked at here.
     port_.set_asleep(true);

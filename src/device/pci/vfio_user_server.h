@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "base/clock.h"
 #include "base/result.h"
 #include "device/pci/vfio_user_device.h"
 #include "wire/net/port.h"
@@ -26,6 +27,8 @@ class Server {
 
  private:
   void accept_client();
+  void resume_accepting();
+  void accept_later(int error);
   void drop_client();
   void serve_client();
   bool work();
@@ -38,6 +41,7 @@ class Server {
   std::string path_;
   int listen_ = -1;
   int epoll_ = -1;
+  Nanos accept_again_ = kNever;  // when the socket is looked at again, after accepting has failed
   std::unique_ptr<Channel> client_;
   bool client_wants_out_ = false;
   bool backlog_ = false;  // whole messages may have been read from the socket and not looked at: it will not wake us for them

@@ -107,9 +107,11 @@ Send NetdevPort::send(Frame frame) {
   if (frame.size() < kEthernetHeader || frame.size() > kMaxFrame) return Send::kUnreachable;
   const auto* mac = reinterpret_cast<const std::uint8_t*>(frame.data());
   if (std::equal(own_.begin(), own_.end(), mac)) return loop_back(frame);
+  if (write(fd_, frame.data(), frame.size()) != static_cast<ssize_t>(frame.size()))
+    return errno == EAGAIN || errno == ENOBUFS ? Send::kBusy : Send::kUnreachable;
+  // Now that the frame has been taken: a copy that finds no room is lost alone, for the sender must not send again.
   if (Route r; (mac[0] & 1) && peek_route(frame, r)) static_cast<void>(loop_back(frame));
-  if (write(fd_, frame.data(), frame.size()) == static_cast<ssize_t>(frame.size())) return Send::kSent;
-  return errno == EAGAIN || errno == ENOBUFS ? Send::kBusy : Send::kUnreachable;
+  return Send::kSent;
 }
 
 unsigned NetdevPort::poll(FrameSink& sink, unsigned budget, bool thorough) {
@@ -134,7 +136,8 @@ unsigned NetdevPort::poll(FrameSink& sink, unsigned budget, bool thorough) {
       if (n <= 0) break;
       ++done;
       if (static_cast<std::size_t>(n) > kMaxFrame) {
-        ++oversized_;
+        static_cast<void>(refuse(
+            EMSGSIZE, "frame of more than {} bytes dropped: merged by the interface's receive offload (ethtool -K IF gro off)", kMaxFrame));
         continue;
       }
       sink.receive(Frame(buffer_.data(), static_cast<std::size_t>(n)));

@@ -25,7 +25,6 @@ class NetdevPort final : public Port {
   NetdevPort& operator=(const NetdevPort&) = delete;
 
   bool is_tap() const { return tap_; }
-  std::uint64_t oversized() const { return oversized_; }
 
   Send send(Frame frame) override;
   unsigned poll(FrameSink& sink, unsigned budget, bool thorough) override;
@@ -46,7 +45,6 @@ class NetdevPort final : public Port {
   int wake_ = -1;  // eventfd: the loopback queue has frames
   bool polling_ = false;
   std::uint32_t polls_ = 0;
-  std::uint64_t oversized_ = 0;
   std::vector<std::vector<std::byte>> loopback_;  // a ring
   std::size_t loop_head_ = 0, loop_count_ = 0;
   std::array<std::byte, kMaxFrame + 1> buffer_;

@@ -11,7 +11,9 @@ namespace uhca::wire {
 inline constexpr std::size_t kEthernetHeader = 14;
 inline constexpr std::size_t kUdpHeader = 8;
 inline constexpr std::size_t kBthSize = 12;
+inline constexpr std::size_t kDethSize = 8;
 inline constexpr std::size_t kIcrcSize = 4;
+inline constexpr std::uint32_t kGroupQpn = 0xffffff;  // destination of what goes to a multicast group (IBTA 10.5.1)
 
 struct Route {
   bool roce_v1 = false;
@@ -62,6 +64,15 @@ inline bool peek_route(Frame f, Route& r) {
   if (!r.roce_v1 && load_be<std::uint16_t>(p + r.udp + 2) != kRoceV2UdpPort) return false;
   r.dest_qp = load_be<std::uint32_t>(p + bth + 4) & 0xffffff;
   return true;
+}
+
+// The source QPN of a datagram to a group (UD, DETH); 0: none such. `r`: of this frame.
+inline std::uint32_t group_source(Frame f, const Route& r) {
+  const std::size_t bth = r.roce_v1 ? r.udp : r.udp + kUdpHeader;
+  auto* p = reinterpret_cast<const std::uint8_t*>(f.data()) + bth;
+  if (r.dest_qp != kGroupQpn || r.end < bth + kBthSize + kDethSize + kIcrcSize || service_of(static_cast<Opcode>(p[0])) != Service::kUD)
+    return 0;
+  return load_be<std::uint32_t>(p + kBthSize + 4) & 0xffffff;
 }
 
 }  // namespace uhca::wire

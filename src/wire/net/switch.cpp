@@ -2,7 +2,6 @@
 #include "wire/net/switch.h"
 
 #include <fcntl.h>
-#include <linux/memfd.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/random.h>
@@ -41,6 +40,7 @@ struct Shown {
 };
 
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+constexpr unsigned kMessagesPerTurn = 64;  // of one link: who sends and sends does not hold up the others
 constexpr Nanos kAcceptPause = 100'000'000;
 constexpr std::uint32_t kColdAfter = 1024;  // polls without a frame until a ring is looked at every 16th poll only
 
@@ -65,19 +65,6 @@ void* map_ring(int memfd) {
   // A child has no business in the parent's rings.
   madvise(p, kRingBytes, MADV_DONTFORK);
   return p;
-}
-
-Result<int> make_memfd() {
-  int m = static_cast<int>(syscall(SYS_memfd_create, "uhca-link", MFD_CLOEXEC | MFD_ALLOW_SEALING | 0x8u /* MFD_NOEXEC_SEAL, Linux 6.3 */));
-  if (m < 0 && errno == EINVAL) m = static_cast<int>(syscall(SYS_memfd_create, "uhca-link", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (m < 0) return Errno{errno};
-  m = fd::adopt(m);
-  if (ftruncate(m, kRingBytes) != 0 || fcntl(m, F_ADD_SEALS, kSeals) != 0) {
-    Errno e{errno};
-    fd::close(m);
-    return e;
-  }
-  return m;
 }
 
 // A byte on the link's socket. When its buffer is full, the peer has wake-ups enough.
@@ -238,7 +225,7 @@ Result<HostSwitch::Link*> HostSwitch::open_link(unsigned slot) {
     fd::close(s);
     return e;
   }
-  auto memfd = make_memfd();
+  auto memfd = fd::sealed_memfd("uhca-link", kRingBytes);
   if (!memfd.ok()) {
     fd::close(s);
     return memfd.error();
@@ -503,18 +490,21 @@ void HostSwitch::look(Link* link, int memfd, unsigned number) {
 
 // Wake-up bytes and, at a sender, the area of the receiver.
 bool HostSwitch::take_messages(Link* link) {
-  for (;;) {
+  for (unsigned i = 0; i < kMessagesPerTurn; ++i) {
     Shown message, expected;
     int memfd;
     unsigned fds;
     long n = receive_with_fd(link->fd, &message, sizeof message, &memfd, &fds);
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return n < 0 && errno == EAGAIN;
+    if (n < 0) return errno == EAGAIN;
     bool shown = link->kind == Source::Kind::kTx && n == static_cast<long>(sizeof message) && fds == 1 &&
                  std::memcmp(&message, &expected, offsetof(Shown, bytes)) == 0;
     if (shown) look(link, memfd, message.number);
     if (memfd >= 0) ::close(memfd);
+    // End of file, or an empty message: nobody of us sends one, but it may carry a descriptor.
+    if (n == 0) return false;
   }
+  return true;
 }
 
 void HostSwitch::set_asleep(bool asleep) {

@@ -27,7 +27,7 @@ namespace {
 constexpr std::uint32_t kUdpEvery = 16;  // polls: looking costs a system call
 constexpr std::uint32_t kUdpQuietEvery = 128;
 constexpr std::uint32_t kUdpQuietAfter = 1024;  // looks without a frame
-constexpr std::uint32_t kServiceEvery = 256;  // polls; for programs whose service thread gets no CPU
+constexpr std::uint32_t kServiceEvery = 256;    // polls; for programs whose service thread gets no CPU
 constexpr Nanos kAddressRefresh = 1'000'000'000;
 
 // The data path leaves errno as it found it.
@@ -162,7 +162,8 @@ Send Uplink::flood(Frame frame) {
     if (switch_->send(slot, frame) == Send::kSent) counters_.tx_switch.add();
   Route r;
   bool group = (std::to_integer<unsigned>(frame[0]) & 1) != 0;
-  return group && peek_route(frame, r) ? loop_back(frame) : Send::kSent;
+  if (group && peek_route(frame, r)) static_cast<void>(loop_back(frame));
+  return Send::kSent;
 }
 
 Send Uplink::dispatch(Frame frame) {
@@ -218,6 +219,8 @@ class Uplink::HandOn final : public FrameSink {
   void receive(Frame frame) override {
     Route r;
     if (peek_route(frame, r)) {
+      // The kernel gives a datagram to a group to the members on its sender's host as well. We have looped back our own already.
+      if (u_.switch_->owns(group_source(frame, r) >> kSlotShift) && u_.is_local(r.sgid)) return;
       unsigned slot = r.dest_qp >> kSlotShift;
       if (slot != 0 && slot <= kLastSlot && !u_.switch_->owns(slot)) {
         switch (u_.switch_->send(slot, frame)) {
