@@ -15,6 +15,8 @@
 //   cqe, eqe  entries that the HCA wrote
 //   irq       an interrupt vector dispatched
 //   wake      an event put into a completion channel or async file
+//   mad, cm   management datagrams and states of connection management (kernel/cm)
+//   pci       what a virtual machine does on the bus (uhca pci)
 //   refuse    a refusal with its reason (see base/log.h)
 // Field names shared by all layers, so that one request can be followed: qpn, wqe (send or receive WQE counter),
 // psn, cqn, wr_id, mkey.
@@ -32,7 +34,9 @@ namespace detail {
 extern constinit std::atomic<bool> enabled;
 }
 
-inline bool on() { return __builtin_expect(detail::enabled.load(std::memory_order_relaxed), 0); }
+inline bool on() {
+  return __builtin_expect(detail::enabled.load(std::memory_order_relaxed), 0);
+}
 
 // Reads UHCA_TRACE_FD (an open descriptor) and UHCA_PCAP (a file opened for append); called once by kernel/sys. After
 // relocating a descriptor (programs call closefrom), use set_fd.

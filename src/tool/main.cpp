@@ -46,7 +46,8 @@ int main(int argc, char** argv) {
   add_launch_options(trc, tr.launch);
   trc->add_flag("--json", tr.format.json, "One JSON object a line instead of text");
   trc->add_option("--only", tr.format.only, "Follow one request, e.g. ibv_post_send#1 (the first call of that name)")->type_name("CALL#N");
-  trc->add_option("--layers", tr.format.layers, "Show only these layers: api,syscall,cmd,wqe,doorbell,frame,state,cqe,eqe,irq,wake,refuse");
+  trc->add_option("--layers", tr.format.layers,
+                  "Show only these layers: api,syscall,cmd,wqe,doorbell,frame,state,cqe,eqe,irq,wake,mad,cm,refuse");
   trc->add_option("--pcap", tr.launch.pcap, "Also capture every frame into FILE, for Wireshark")->type_name("FILE");
   trc->add_option("-o,--output", tr.output, "Write the trace to FILE (default: standard error)")->type_name("FILE");
 

@@ -9,7 +9,7 @@ import time
 from cases_robust import program
 from rig import Place, finish, free_port, output, require, stop
 
-DIRECT = "direct access to process"
+DIRECT = r"direct access to process \d+: possible"
 
 
 class Pair:
@@ -41,7 +41,7 @@ class Pair:
         return outs
 
     def used_directly(self, wanted):
-        seen = "possible" in self.log() and DIRECT in self.log()
+        seen = re.search(DIRECT, self.log()) is not None
         require(seen == wanted, "direct access %s:\n%s" % ("used although frames were asked for" if seen else "not used", self.log()[-1500:]))
 
 

@@ -55,7 +55,7 @@ def manual():
         require(re.search(r"^\.B %s$" % re.escape(command), page, re.M), "command %s is not in the page" % command)
         for option in re.findall(r"^ +(?:-\w,)?(--[a-z-]+)", sh(UHCA, command, "--help"), re.M):
             options += 1
-            require(option == "--help" or option in page, "%s %s is not in the page" % (command, option))
+            require(option == "--help" or re.search(re.escape(option) + r"(?![a-z-])", page), "%s %s is not in the page" % (command, option))
     require(options > 12, "only %d options found" % options)
 
 

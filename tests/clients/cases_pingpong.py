@@ -62,6 +62,10 @@ def killed(place, who):
 
     Both sides keep WRITEs outstanding (-b): a QP that has only receives posted has nothing to time out, here and on real hardware.
     """
+    def functions():
+        return set(re.findall(r"@uhca/v1/fn/\d+", open("/proc/net/unix").read()))
+
+    before = functions()
     port = free_port()
     words = ["ib_write_bw", "-d", "mlx5_0", "-F", "-x", str(place.gid_index()), "-p", str(port), "-b", "-s", "4096", "-D", "60"]
     server = place.start(*words)
@@ -78,8 +82,8 @@ def killed(place, who):
         require(re.search(r"status 12\b.*syndrom 0x81", out), "the survivor saw no error completion:\n" + out)
     finally:
         stop(server, *([client] if client else []))
-    left = subprocess.run("grep -c @uhca/v1/fn/ /proc/net/unix", shell=True, stdout=subprocess.PIPE, text=True).stdout.strip()
-    require(left == "0", left + " function names are left")
+    left = functions() - before
+    require(not left, "function names are left: %s" % ", ".join(left))
     pingpong(place, place, "-n", "100")
 
 

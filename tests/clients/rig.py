@@ -210,12 +210,16 @@ class Runner:
         t = time.time()
         try:
             function(*args, **kw)
-        except Failure as e:
-            self.failed += 1
-            print("FAIL  %s (%.1f s)\n      %s" % (name, time.time() - t, str(e).replace("\n", "\n      ")), flush=True)
+        except Exception as e:  # whatever it is, the other cases still run
+            self.broken(name, e, time.time() - t)
         else:
             self.passed += 1
             print("ok    %s (%.1f s)" % (name, time.time() - t), flush=True)
+
+    def broken(self, name, e, seconds=0.0):
+        self.failed += 1
+        what = str(e) if isinstance(e, Failure) else "%s: %s" % (type(e).__name__, e)
+        print("FAIL  %s (%.1f s)\n      %s" % (name, seconds, what.replace("\n", "\n      ")), flush=True)
 
     def end(self):
         print("%d passed, %d failed" % (self.passed, self.failed))

@@ -13,7 +13,11 @@ from rig import Runner  # noqa: E402
 def main():
     runner = Runner(sys.argv[1] if len(sys.argv) > 1 else None)
     for path in sorted(glob.glob(os.path.join(HERE, "cases_*.py"))):
-        importlib.import_module(os.path.basename(path)[:-3]).register(runner)
+        topic = os.path.basename(path)[:-3]
+        try:
+            importlib.import_module(topic).register(runner)
+        except Exception as e:  # the other topics still run
+            runner.broken(topic, e)
     return runner.end()
 
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "device/hca/published.h"
 
+#include <utility>
+
 #include "device/hca/lane.h"
 #include "device/hca/qp_transport.h"
 
@@ -16,7 +18,9 @@ bool is_direct(const Mkey& m) {
   if (m.mode != MkeyMode::kMtt || m.free || m.length64 || m.len == 0 || m.mtt.empty() || m.log_page >= 63) return false;
   for (std::size_t i = 1; i < m.mtt.size(); ++i)
     if (m.mtt[i] != m.mtt[0] + (std::uint64_t{i} << m.log_page)) return false;
-  return true;
+  // A UMR may have loaded fewer pages than the key is long.
+  std::uint64_t in_page = m.start & ((std::uint64_t{1} << m.log_page) - 1);
+  return (m.mtt.size() >> (63 - m.log_page)) == 0 && m.len <= (std::uint64_t{m.mtt.size()} << m.log_page) - in_page;
 }
 
 bool takes_requests(const Qp& qp) {
@@ -72,10 +76,7 @@ void Publisher::qp(Qp& qp) {
   bool was = t.shared != nullptr;
   e.seq.store(0, memory_order_relaxed);
   std::atomic_thread_fence(memory_order_release);
-  if (!takes_requests(qp)) {
-    t.shared = nullptr;
-    return;
-  }
+  if (!takes_requests(qp)) return withdraw_qp(qp);
   e.qpn.store(qp.qpn, memory_order_relaxed);
   e.remote_qpn.store(qp.remote_qpn, memory_order_relaxed);
   e.pd.store(qp.pd, memory_order_relaxed);
@@ -93,8 +94,21 @@ void Publisher::qp(Qp& qp) {
 
 void Publisher::withdraw_qp(Qp& qp) {
   if (qp.transport == nullptr || qp.transport->shared == nullptr) return;
-  qp.transport->shared->seq.store(0, memory_order_release);
-  qp.transport->shared = nullptr;
+  PublishedQp& e = *std::exchange(qp.transport->shared, nullptr);
+  e.seq.store(0, memory_order_release);
+  // An initiator that is in the middle of its copy finds that it may not move on, and sends frames.
+  std::uint64_t p = e.progress.exchange(kResponderBusy, std::memory_order_acq_rel);
+  Responder& r = qp.transport->resp;
+  if (p == r.loaded) return;
+  r.epsn = progress_epsn(p);
+  r.msn = progress_msn(p);
+}
+
+void count_one_sided(Lane& lane, Qp& qp) {
+  PublishedQp* e = qp.transport->shared;
+  if (e == nullptr) return;
+  if (e->writes.load(memory_order_relaxed) != 0) count<Qc::rx_write_requests>(lane, qp, e->writes.exchange(0, memory_order_relaxed));
+  if (e->reads.load(memory_order_relaxed) != 0) count<Qc::rx_read_requests>(lane, qp, e->reads.exchange(0, memory_order_relaxed));
 }
 
 void load_progress(Lane& lane, Qp& qp) {
@@ -105,8 +119,7 @@ void load_progress(Lane& lane, Qp& qp) {
   r.loaded = p;
   r.epsn = progress_epsn(p);
   r.msn = progress_msn(p);
-  if (e->writes.load(memory_order_relaxed) != 0) count<Qc::rx_write_requests>(lane, qp, e->writes.exchange(0, memory_order_relaxed));
-  if (e->reads.load(memory_order_relaxed) != 0) count<Qc::rx_read_requests>(lane, qp, e->reads.exchange(0, memory_order_relaxed));
+  count_one_sided(lane, qp);
 }
 
 void store_progress(Qp& qp) {

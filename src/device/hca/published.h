@@ -74,6 +74,7 @@ class Publisher {
   void withdraw_mkey(std::uint32_t key);
   // Likewise after state and attribute changes of a QP.
   void qp(Qp& qp);
+  // The responder stands where its initiator has left it.
   void withdraw_qp(Qp& qp);
 
  private:
@@ -86,6 +87,7 @@ class Publisher {
 // Takes over what initiators have done since the last call, and publishes what the responder did itself. For QPs that are not published:
 // nothing. Both with the lane's lock held.
 struct Lane;
+void count_one_sided(Lane& lane, Qp& qp);  // the counters alone
 void load_progress(Lane& lane, Qp& qp);
 void store_progress(Qp& qp);
 

@@ -50,9 +50,7 @@ bool acknowledge_before(Lane& lane, Qp& qp, std::uint32_t end) {
   }
   if (psn_diff(una, r.una_psn) > 0) {
     r.una_psn = una;
-    r.retries_left = qp.retry_count;
-    r.rnr_left = qp.rnr_retry;
-    r.gap_reported = false;
+    note_progress(qp);
     restart_ack_timer(lane, qp);
   }
   return missing;
@@ -210,9 +208,7 @@ void read_response(Lane& lane, Qp& qp, const wire::Packet& p) {
   }
   ++m.got;
   r.una_psn = psn_add(r.una_psn, 1);
-  r.retries_left = qp.retry_count;
-  r.rnr_left = qp.rnr_retry;
-  r.gap_reported = false;
+  note_progress(qp);
   complete_messages(lane, qp);
   if (qp.state != QpState::kErr) restart_ack_timer(lane, qp);
 }

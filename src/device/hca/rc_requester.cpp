@@ -235,7 +235,9 @@ void finish_one_sided(Lane& lane, Qp& qp, SendMessage& m) {
     ++r.reads;  // complete_messages() takes it back at once
   }
   r.cursor = static_cast<std::uint16_t>(r.cursor + m.bbs);
+  note_progress(qp);
   complete_messages(lane, qp);
+  if (qp.state != QpState::kErr && qp.transport->deadline != kNever) restart_ack_timer(lane, qp);
 }
 
 bool fence_holds(const Requester& r, const SendMessage& m) {
@@ -259,6 +261,13 @@ SendMessage& message_at(Requester& r, std::uint16_t wqe) {
 bool is_read_or_atomic(const SendMessage& m) {
   WqeOpcode o = opcode_of(m);
   return o == WqeOpcode::RDMA_READ || o == WqeOpcode::ATOMIC_CS || o == WqeOpcode::ATOMIC_FA;
+}
+
+void note_progress(Qp& qp) {
+  Requester& r = qp.transport->req;
+  r.retries_left = qp.retry_count;
+  r.rnr_left = qp.rnr_retry;
+  r.gap_reported = false;
 }
 
 bool answers_in_cqe(const Qp& qp, const SendMessage& m) {

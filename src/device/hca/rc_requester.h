@@ -21,6 +21,8 @@ bool answers_in_cqe(const Qp& qp, const SendMessage& m);
 // Sends what may be sent now. True: something went out or completed. Reschedules the QP when the port was busy.
 bool run_requester(Lane& lane, Qp& qp);
 
+// Something has been acknowledged: the counts of what may still be tried start over.
+void note_progress(Qp& qp);
 // Back to the oldest unacknowledged PSN: everything from there is sent again.
 void go_back(Qp& qp);
 // Completes messages from the oldest on, as far as they are done; reports a failed one when it is the oldest.

@@ -137,6 +137,32 @@ static void last_byte_last(struct pair* p, uint32_t n) {
   meet(e);
 }
 
+/* A target that has failed by itself takes nothing any more, though nobody has asked it to change its state. */
+static void failed_target(struct pair* p) {
+  struct end* e = p->e;
+  p->buf[64] = 0x31;
+  if (e->a) {
+    for (int i = 0; i < 3; ++i) { /* the direct way is open */
+      write_to(p, 1, 0, 1, 65);
+      want(e->scq, 1, 0, -1);
+    }
+    meet(e);
+    meet(e);
+    p->buf[0] = 0x32;
+    write_to(p, 2, 0, 1, 64);
+    want(e->scq, 2, IBV_WC_RETRY_EXC_ERR, 0x81);
+  } else {
+    meet(e);
+    struct ibv_sge s = at(p, 0, 8);
+    s.lkey ^= 0x5a;
+    post(e, IBV_WR_SEND, 3, s, 0, 0);
+    want(e->scq, 3, IBV_WC_LOC_PROT_ERR, -1);
+    meet(e);
+  }
+  meet(e);
+  if (!e->a && p->buf[64] != 0x31) FAIL("written through a QP in error");
+}
+
 static char state_of(int pid) {
   char path[64], line[256];
   snprintf(path, sizeof path, "/proc/%d/stat", pid);
@@ -192,6 +218,14 @@ static void play(struct end* e) {
   last_byte_last(&p, 1000);
   last_byte_last(&p, 8192);
   if (getenv("STOP")) stopped_target(&p);
+  part(e);
+  struct tuning quick = kTuning;
+  quick.timeout = 10;
+  quick.retry_cnt = 2;
+  e->me.va = (uintptr_t)p.buf;
+  e->me.rkey = p.mr->rkey;
+  join(e, &quick);
+  failed_target(&p);
   part(e);
   NEED(ibv_dereg_mr(p.mr) == 0);
   close_end(e);
