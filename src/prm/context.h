@@ -195,12 +195,17 @@ UHCA_PRM_LAYOUT(modify_field_select, 0x20)
 
 // clang-format on
 
+namespace uhca::prm {
+// mkc.access_mode_1_0 (MLX5_MKC_ACCESS_MODE_*).
+inline constexpr std::uint32_t kMkeyModePa = 0, kMkeyModeMtt = 1, kMkeyModeKlms = 2, kMkeyModeKsm = 3;
+}  // namespace uhca::prm
+
 #define UHCA_PRM_LAYOUTS_context(L) \
-  L(ads) \
-  L(qpc) \
-  L(cqc) \
-  L(eqc) \
-  L(mkc) \
-  L(mtt) \
-  L(resize_field_select) \
+  L(ads)                            \
+  L(qpc)                            \
+  L(cqc)                            \
+  L(eqc)                            \
+  L(mkc)                            \
+  L(mtt)                            \
+  L(resize_field_select)            \
   L(modify_field_select)

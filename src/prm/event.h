@@ -74,15 +74,20 @@ UHCA_PRM_LAYOUT(db_bf_congestion_event, 0xc0)
 
 // clang-format on
 
-#define UHCA_PRM_LAYOUTS_event(L) \
-  L(eqe) \
-  L(comp_event) \
-  L(cmd_inter_comp_event) \
-  L(pages_req_event) \
-  L(port_state_change_event) \
-  L(cq_error) \
-  L(qp_events) \
-  L(dct_events) \
-  L(rdma_page_fault_event) \
+namespace uhca::prm {
+// qp_events.type, and what stands for it where an event has no such field (Linux device.h: MLX5_EVENT_QUEUE_TYPE_*).
+inline constexpr std::uint16_t kEventQueueQp = 0, kEventQueueRq = 1, kEventQueueSq = 2, kEventQueueDct = 6;
+}  // namespace uhca::prm
+
+#define UHCA_PRM_LAYOUTS_event(L)    \
+  L(eqe)                             \
+  L(comp_event)                      \
+  L(cmd_inter_comp_event)            \
+  L(pages_req_event)                 \
+  L(port_state_change_event)         \
+  L(cq_error)                        \
+  L(qp_events)                       \
+  L(dct_events)                      \
+  L(rdma_page_fault_event)           \
   L(wqe_associated_page_fault_event) \
   L(db_bf_congestion_event)

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 // DEVX through ioctls, on the real driver and device.
+#include "kernel/mlx5_ib/devx.h"
+
 #include <fcntl.h>
 #include <rdma/mlx5-abi.h>
 #include <rdma/mlx5_user_ioctl_cmds.h>
@@ -9,12 +11,15 @@
 
 #include "device/pci/inproc.h"
 #include "harness.h"
+#include "kernel/mlx5_ib/dev_resources.h"
 #include "kernel/mlx5_ib/devx_cmd.h"
 #include "kernel/mlx5_ib/mlx5_ib.h"
 #include "prm/cmd_core.h"
 #include "prm/cmd_object.h"
 #include "prm/cmd_qp.h"
 #include "prm/context.h"
+#include "prm/event.h"
+#include "prm/queue_context.h"
 #include "prm/umem_ref.h"
 
 namespace uhca::kernel::test {
@@ -346,6 +351,88 @@ TEST_F(Devx, UmemsQueuesAndEvents) {
   f->release();
   EXPECT_EQ(uverbs_message_read(fd, uptr(answer.data()), answer.size()).code(), EBADF);
   munmap(memory, 1 << 16);
+}
+
+// DCTs must be drained before they can be destroyed, by the handle and with the file; the event says when that is done.
+TEST_F(Devx, DctsAreDrainedAndDestroyed) {
+  open(true);
+  auto have = mlx5::to_mdev(*dev).devr->get();
+  ASSERT_TRUE(have.ok());
+  Cmd create_dct(Op::CREATE_DCT, prm::create_dct_in::kBytes);
+  void* ctx = prm::at<prm::create_dct_in::dct_context_entry>(static_cast<void*>(create_dct.in.data()));
+  prm::set<prm::dctc::pd>(ctx, have->p0);
+  prm::set<prm::dctc::cqn>(ctx, have->c0);
+  prm::set<prm::dctc::srqn_xrqn>(ctx, have->s1);
+  prm::set<prm::dctc::mtu>(ctx, 3);
+  std::uint32_t first, second, third;
+  ASSERT_EQ(create(create_dct, &first), 0);
+  ASSERT_EQ(create(create_dct, &second), 0);
+  const std::uint32_t number = create_dct.answered();
+  int events;
+  ASSERT_EQ(fd_object(MLX5_IB_OBJECT_DEVX_ASYNC_EVENT_FD, MLX5_IB_METHOD_DEVX_ASYNC_EVENT_FD_ALLOC,
+                      MLX5_IB_ATTR_DEVX_ASYNC_EVENT_FD_ALLOC_HANDLE, 0, true, &events),
+            0);
+  ASSERT_EQ(Ioctl(MLX5_IB_OBJECT_DEVX, MLX5_IB_METHOD_DEVX_SUBSCRIBE_EVENT)
+                .obj(MLX5_IB_ATTR_DEVX_SUBSCRIBE_EVENT_FD_HANDLE, static_cast<std::uint64_t>(events))
+                .obj(MLX5_IB_ATTR_DEVX_SUBSCRIBE_EVENT_OBJ_HANDLE, second)
+                .raw(MLX5_IB_ATTR_DEVX_SUBSCRIBE_EVENT_TYPE_NUM_LIST, 2, 0x1c)
+                .val64(MLX5_IB_ATTR_DEVX_SUBSCRIBE_EVENT_COOKIE, 0xdc)
+                .run(*f),
+            0);
+  Cmd q(Op::QUERY_DCT, 16, prm::query_dct_out::kBytes);
+  EXPECT_EQ(query(second, q.number(number)), 0);
+  EXPECT_EQ(destroy(first), 0);
+  EXPECT_EQ(destroy(first), ENOENT);
+  EXPECT_EQ(query(second, q.number(number)), 0) << "the other one lives";
+  EXPECT_EQ(destroy(second), 0);
+  std::uint8_t got[8 + prm::eqe::kBytes];
+  auto n = uverbs_message_read(events, uptr(got), sizeof got);
+  ASSERT_TRUE(n.ok()) << n.code();
+  EXPECT_EQ(got[0], 0xdc);
+  const void* data = prm::at<prm::eqe::event_data>(static_cast<const void*>(got + 8));
+  EXPECT_EQ(prm::get<prm::eqe::event_type>(got + 8), 0x1cu);
+  EXPECT_EQ(prm::get<prm::dct_events::dct_number>(data), number);
+  // The device has none of these numbers any more, and none is left behind by a file that closes.
+  ASSERT_EQ(create(create_dct, &third), 0);
+  const std::uint32_t last = create_dct.answered();
+  f->release();
+  auto& cmd = mlx5::to_mdev(*dev).mdev->cmd();
+  for (std::uint32_t gone : {number, last}) {
+    q.number(gone);
+    ASSERT_TRUE(cmd.exec_raw(q.in.data(), q.in.size(), q.out.data(), q.out.size()).ok());
+    EXPECT_EQ(q.status(), static_cast<unsigned>(prm::CmdStatus::BAD_RES));
+  }
+}
+
+TEST_F(Devx, UmemsHaveABound) {
+  open(true);
+  constexpr std::size_t kHuge = std::size_t{1} << 40;
+  // Not aligned to more than a page, so that only pages of 4 KiB fit.
+  void* memory = ::mmap(nullptr, kHuge, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  ASSERT_NE(memory, MAP_FAILED);
+  std::uint32_t handle, id;
+  EXPECT_EQ(umem_reg(memory, kHuge, 1, 0x1000, &handle, &id), ENOMEM);
+  EXPECT_EQ(umem_reg(memory, 1 << 20, 1, 0x1000, &handle, &id), 0);
+  f->release();
+  munmap(memory, kHuge);
+}
+
+// Verbs objects whose number a command may name.
+TEST(DevxCommands, VerbsSrqsAreWhatTheyAreInTheDevice) {
+  mlx5::mlx5_ib_srq srq;
+  srq.srqn = 0x77;
+  ib_uobject u;
+  u.type_id = UVERBS_OBJECT_SRQ;
+  u.object = static_cast<ib_srq*>(&srq);
+  mlx5::DevxCommand rmp{Cmd(Op::QUERY_RMP).number(0x77).in, {}}, xrc{Cmd(Op::QUERY_XRC_SRQ).number(0x77).in, {}};
+  srq.kind = mlx5::SrqKind::kRmp;
+  EXPECT_TRUE(mlx5::devx_is_about(u, rmp));
+  EXPECT_FALSE(mlx5::devx_is_about(u, xrc));
+  srq.kind = mlx5::SrqKind::kXrc;
+  EXPECT_FALSE(mlx5::devx_is_about(u, rmp));
+  EXPECT_TRUE(mlx5::devx_is_about(u, xrc));
+  srq.srqn = 0x78;
+  EXPECT_FALSE(mlx5::devx_is_about(u, xrc));
 }
 
 TEST(DevxCommands, DestroyFollowsFromCreate) {

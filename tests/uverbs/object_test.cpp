@@ -2,9 +2,12 @@
 // Life of objects: ids, failures, EBUSY, close; events.
 #include <fcntl.h>
 
+#include <algorithm>
+#include <filesystem>
 #include <random>
 #include <span>
 
+#include "kernel/uverbs/event_file.h"
 #include "uverbs/harness.h"
 
 namespace uhca::kernel::test {
@@ -358,6 +361,54 @@ TEST_F(UverbsObject, ModifyQpChecks) {
   EXPECT_EQ(r.qp_state, 3);
   EXPECT_EQ(r.dest.sgid_index, 3);
   EXPECT_EQ(r.sq_sig_all, 1);
+}
+
+// ---------------------------------------------------------------- event files that the program closes
+
+// All of this process, wherever the library keeps its own.
+std::size_t all_fds() {
+  std::size_t n = 0;
+  for ([[maybe_unused]] auto& e : std::filesystem::directory_iterator("/proc/self/fd")) ++n;
+  return n;
+}
+
+TEST_F(UverbsObject, ClosedChannelsGoAway) {
+  const std::size_t before = all_fds();
+  std::size_t most = 0;
+  for (int i = 0; i < 2000; ++i) {
+    close(channel());
+    if (i % 100 == 99) most = std::max(most, all_fds());
+  }
+  EXPECT_LE(most, before + 16);
+  // A channel that is open, one that a descriptor elsewhere can still read, and one that a CQ writes to: all stay.
+  int open_one = channel(), kept = channel(), copy = dup(kept), used = channel();
+  close(kept);
+  std::uint32_t c = cq(used);
+  dev.cqs.back()->comp_handler(dev.cqs.back(), dev.cqs.back()->cq_context);
+  close(used);
+  for (int i = 0; i < 100; ++i) close(channel());
+  std::uint32_t on_open = cq(open_one), on_copy = cq(copy);
+  ::ib_uverbs_destroy_cq_resp resp{};
+  EXPECT_EQ(destroy_cq(c, &resp), 0);
+  EXPECT_EQ(resp.comp_events_reported, 0u) << "nobody has read the event";
+  EXPECT_EQ(destroy_cq(on_open, &resp), 0);
+  EXPECT_EQ(destroy_cq(on_copy, &resp), 0);
+  close(open_one);
+  close(copy);
+}
+
+TEST(UverbsMessages, DroppedMessageMayComeAgain) {
+  int fd = -1;
+  auto file = EventFile::create_messages(ENOSPC, &fd);
+  ASSERT_TRUE(file.ok());
+  auto flag = std::make_shared<std::atomic<bool>>(true);
+  int room = 0;
+  for (; flag->load() && room < (1 << 17); ++room) (*file)->post(std::vector<std::byte>(8), room < 4 ? nullptr : flag);
+  EXPECT_GT(room, 4);
+  EXPECT_FALSE(flag->load()) << "its subscription would be silent for ever";
+  std::byte m[8];
+  EXPECT_EQ((*file)->read_message(fd, uptr(m), sizeof m).code(), EOVERFLOW);
+  close(fd);
 }
 
 // ---------------------------------------------------------------- fuzz

@@ -101,6 +101,26 @@ TEST_F(UverbsWindowMcast, AttachmentsAreCountedOnce) {
   EXPECT_EQ(destroy_qp(qp_h, &events), 0);
 }
 
+TEST_F(UverbsWindowMcast, FailedDetachCanBeTriedAgain) {
+  ASSERT_EQ(attach(), 0);
+  dev.fail["detach"] = EIO;
+  EXPECT_EQ(detach(), EIO);
+  std::uint32_t events = 0;
+  EXPECT_EQ(destroy_qp(qp_h, &events), EBUSY) << "still attached";
+  EXPECT_EQ(detach(), 0);
+  EXPECT_EQ(dev.live["mcast"], 0);
+  EXPECT_EQ(destroy_qp(qp_h, &events), 0);
+}
+
+// An attached QP is not destroyed; as long as something else goes away meanwhile, closing tries again.
+TEST_F(UverbsWindowMcast, CloseTriesAFailedDetachAgain) {
+  ASSERT_EQ(attach(), 0);
+  pd();
+  dev.fail["detach"] = EIO;
+  f->release();
+  EXPECT_EQ(dev.total(), 0);
+}
+
 TEST_F(UverbsWindowMcast, OnlyDatagramQps) {
   dev.qps.back()->qp_type = ib_qp_type::RC;
   EXPECT_EQ(attach(), EINVAL);

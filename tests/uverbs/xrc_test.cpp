@@ -2,6 +2,7 @@
 // SRQs by ioctl and write command; XRC domains, with and without a file; shared target QPs.
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "uverbs/harness.h"
@@ -230,6 +231,31 @@ TEST_F(UverbsXrc, FileStandsForADomain) {
   EXPECT_EQ(open_xrcd(fd, 0, &a), EAGAIN);
   close(fd);
   close(other);
+}
+
+// The table's lock is held across the driver's call; a child forked just then must not wait for a thread that it does not have.
+TEST_F(UverbsXrc, ForkedChildHasItsOwnTableOfFiles) {
+  static constinit pid_t child = -1;
+  static int in_child = -1;
+  static decltype(this) self;
+  self = this;
+  dev.ops.alloc_xrcd = [](ib_device& d, Udata*) -> Result<std::unique_ptr<ib_xrcd>> {
+    child = fork();
+    if (child != 0) return Errno{ENOSPC};
+    alarm(60);  // ends a child that hangs: then it has a signal to report instead of its answer
+    uverbs_forget_after_fork();
+    d.ops.alloc_xrcd = [](ib_device&, Udata*) -> Result<std::unique_ptr<ib_xrcd>> { return Errno{ENFILE}; };
+    std::uint32_t x = 0;
+    int answer = self->open_xrcd(in_child, O_CREAT, &x);
+    _exit(answer == ENFILE ? 0 : 1);
+  };
+  int fd = in_child = memfd_create("domain", 0);
+  std::uint32_t x = 0;
+  EXPECT_EQ(open_xrcd(fd, O_CREAT, &x), ENOSPC);
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  close(fd);
 }
 
 TEST_F(UverbsXrc, CloseTakesEverythingAlong) {

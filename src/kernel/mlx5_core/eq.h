@@ -30,6 +30,9 @@ enum class EventType : std::uint8_t {
   SRQ_CATAS_ERROR = 0x12,
   SRQ_LAST_WQE = 0x13,
   SRQ_RQ_LIMIT = 0x14,
+  XRQ_ERROR = 0x18,
+  DCT_DRAINED = 0x1c,
+  DCT_KEY_VIOLATION = 0x1d,
 };
 
 // One queue. poll() is called by one thread at a time (an interrupt vector is never handled twice at once).

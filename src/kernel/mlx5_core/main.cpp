@@ -20,7 +20,7 @@ namespace {
 constexpr std::uint64_t kRegFwRev = 0x0, kRegCmdifSub = 0x4, kRegInitializing = 0x1fc;
 constexpr auto kInitTimeout = std::chrono::seconds(120);  // Linux: FW_INIT_TIMEOUT_MILI
 constexpr std::uint16_t kRegHostEndianness = 0x7004;
-// Events of the asynchronous queue: what the recorded driver subscribes to.
+// Events of the asynchronous queue: what the recorded driver subscribes to; with the DC transport, those of DCTs too.
 constexpr std::uint64_t kAsyncMask = 0x1f02be;
 constexpr unsigned kAsyncVector = 0;
 constexpr unsigned kLogCmdEq = 8, kLogAsyncEq = 13, kLogPagesEq = 8, kLogCompEq = 11;
@@ -212,7 +212,9 @@ Status mlx5_core_dev::start_async_eqs() {
   endpoint_.request_irq(kAsyncVector, &mlx5_core_dev::async_irq, this);
   UHCA_CHECK(start_async_eq(0, cmd_eq_, kLogCmdEq, bit(EventType::CMD), &mlx5_core_dev::cmd_eqe));
   cmd_.use_events(true);
-  UHCA_CHECK(start_async_eq(1, async_eq_, kLogAsyncEq, kAsyncMask, &mlx5_core_dev::async_eqe));
+  std::uint64_t mask = kAsyncMask;
+  if (cap_gen<prm::cmd_hca_cap::dct>()) mask |= bit(EventType::DCT_DRAINED) | bit(EventType::DCT_KEY_VIOLATION);
+  UHCA_CHECK(start_async_eq(1, async_eq_, kLogAsyncEq, mask, &mlx5_core_dev::async_eqe));
   UHCA_CHECK(start_async_eq(2, pages_eq_, kLogPagesEq, bit(EventType::PAGE_REQUEST), &mlx5_core_dev::pages_eqe));
   cmd_.set_before(
       +[](void* p) { static_cast<FirmwarePages*>(p)->serve(); }, &pages_);
@@ -331,6 +333,8 @@ void mlx5_core_dev::async_eqe(void* self, const std::uint8_t* eqe) {
       if (auto listener = dev.port_listener_.load(std::memory_order_acquire))
         listener(dev.port_context_.load(std::memory_order_acquire), static_cast<std::uint8_t>(prm::get<prm::eqe::event_sub_type>(eqe)));
       break;
+    case EventType::DCT_DRAINED:
+    case EventType::DCT_KEY_VIOLATION: break;  // DCTs are made through DEVX only, and the tap has had the event
     default: log::warn("event {:#x} has no receiver", static_cast<unsigned>(type)); break;
   }
 }

@@ -161,9 +161,10 @@ class mlx5_core_dev {
   Status set_roce(bool on);
   Status set_roce_address(std::uint16_t index, const RoceAddressEntry& entry);
 
-  // Port events: sub type of the EQE (1 down, 4 up; Linux: MLX5_PORT_CHANGE_SUBTYPE_*). One listener; any thread.
-  // Every asynchronous event (not commands, pages, completions), as an EQE of 64 bytes, before its own receiver. One tap; any thread.
+  // Every asynchronous event (not commands, pages, completions), as an EQE of 64 bytes, before its own receiver. One tap; any thread. It
+  // may run until the device is destroyed, which `context` outlives.
   void set_event_tap(void (*tap)(void*, const std::uint8_t* eqe), void* context);
+  // Port events: sub type of the EQE (1 down, 4 up; Linux: MLX5_PORT_CHANGE_SUBTYPE_*). One listener; any thread.
   void set_port_listener(void (*listener)(void*, std::uint8_t sub_type), void* context);
 
  private:

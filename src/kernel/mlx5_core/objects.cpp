@@ -92,7 +92,7 @@ Status mlx5_core_dev::destroy_mkey(std::uint32_t key) {
 Result<std::uint32_t> mlx5_core_dev::create_pa_mkey(std::uint32_t pdn) {
   std::vector<std::uint8_t> in(prm::create_mkey_in::kBytes);
   void* mkc = prm::at<prm::create_mkey_in::memory_key_mkey_entry>(in.data());
-  prm::set<prm::mkc::access_mode_1_0>(mkc, 0);  // physical
+  prm::set<prm::mkc::access_mode_1_0>(mkc, prm::kMkeyModePa);
   prm::set<prm::mkc::lw>(mkc, 1);
   prm::set<prm::mkc::lr>(mkc, 1);
   prm::set<prm::mkc::pd>(mkc, pdn);

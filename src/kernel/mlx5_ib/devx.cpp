@@ -13,13 +13,13 @@
 #include "kernel/uverbs/uapi_def.h"
 #include "prm/cmd_flow.h"
 #include "prm/cmd_object.h"
+#include "prm/cmd_qp.h"
 #include "prm/context.h"
 
 namespace uhca::kernel::mlx5 {
 namespace {
 
 using Hdr = prm::general_obj_in_cmd_hdr;
-constexpr std::uint32_t kModeKlms = 2, kModeKsm = 3;  // MLX5_MKC_ACCESS_MODE_*
 // Answers are read up to the last field that names an object.
 constexpr std::size_t kMinOut = 64;
 
@@ -107,7 +107,19 @@ void cq_completed(mlx5_core_cq& cq, const std::uint8_t* eqe) {
 // The error event itself comes by deliver(), as for every object.
 void cq_event(mlx5_core_cq&, EventType) {}
 
+// Linux: mlx5_core_destroy_dct. What is under way to a DCT ends first.
+Status drain_dct(DevxObject& o) {
+  if (o.drained) return success();
+  std::vector<std::uint8_t> in = o.destroy;  // the number and the uid are at the same place
+  std::uint8_t out[prm::drain_dct_out::kBytes] = {};
+  prm::set<prm::drain_dct_in::opcode>(in.data(), static_cast<std::uint16_t>(prm::Opcode::DRAIN_DCT));
+  UHCA_CHECK(o.dev->mdev->cmd().exec(in.data(), in.size(), out, sizeof out));
+  o.drained = true;
+  return success();
+}
+
 Status destroy_in_hardware(DevxObject& o) {
+  if (devx::creator_of(o.id) == prm::Opcode::CREATE_DCT) UHCA_CHECK(drain_dct(o));
   if (o.cq) o.dev->mdev->untrack_cq(*o.cq);
   std::vector<std::uint8_t> out(kMinOut);
   Status s = o.dev->mdev->cmd().exec(o.destroy.data(), o.destroy.size(), out.data(), out.size());
@@ -130,7 +142,7 @@ Status prepare_mkey(DevxCommand& cmd) {
   if (cmd.in.size() < kNeeded) return refuse(EINVAL, "DEVX: CREATE_MKEY of {} bytes, {} are needed", cmd.in.size(), kNeeded);
   const void* mkc = prm::at<prm::create_mkey_in::memory_key_mkey_entry>(static_cast<const void*>(cmd.in.data()));
   std::uint32_t mode = prm::get<prm::mkc::access_mode_1_0>(mkc) | prm::get<prm::mkc::access_mode_4_2>(mkc) << 2;
-  if (mode != kModeKlms && mode != kModeKsm) prm::set<prm::create_mkey_in::mkey_umem_valid>(cmd.in.data(), 1);
+  if (mode != prm::kMkeyModeKlms && mode != prm::kMkeyModeKsm) prm::set<prm::create_mkey_in::mkey_umem_valid>(cmd.in.data(), 1);
   return success();
 }
 
@@ -184,11 +196,8 @@ Status obj_create(uverbs_attr_bundle& b) {
 Status obj_modify(uverbs_attr_bundle& b) {
   auto& c = *UHCA_TRY(context_of(b));
   std::size_t outlen = UHCA_TRY(uverbs_attr_get_len(b, MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_OUT));
-  auto cmd = UHCA_TRY(devx_command(b, c, MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_IN, outlen));
-  auto op = devx::opcode_of(input(cmd));
-  if (!devx::is_modify(input(cmd))) return refuse(EINVAL, "DEVX: {} ({:#x}) modifies no object", name_of(op), static_cast<unsigned>(op));
-  if (!devx_is_about(*uverbs_attr_get_uobject(b, MLX5_IB_ATTR_DEVX_OBJ_MODIFY_HANDLE), cmd))
-    return refuse(EINVAL, "DEVX: {} names another object than the handle", name_of(op));
+  auto cmd = UHCA_TRY(devx_object_command(b, c, MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_IN, MLX5_IB_ATTR_DEVX_OBJ_MODIFY_HANDLE, outlen,
+                                          devx::is_modify, "modifies"));
   devx::set_umem_valid(cmd.in);
   return exec_and_answer(b, to_mdev(*c.device), MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_OUT, cmd);
 }
@@ -196,11 +205,8 @@ Status obj_modify(uverbs_attr_bundle& b) {
 Status obj_query(uverbs_attr_bundle& b) {
   auto& c = *UHCA_TRY(context_of(b));
   std::size_t outlen = UHCA_TRY(uverbs_attr_get_len(b, MLX5_IB_ATTR_DEVX_OBJ_QUERY_CMD_OUT));
-  auto cmd = UHCA_TRY(devx_command(b, c, MLX5_IB_ATTR_DEVX_OBJ_QUERY_CMD_IN, outlen));
-  auto op = devx::opcode_of(input(cmd));
-  if (!devx::is_query(input(cmd))) return refuse(EINVAL, "DEVX: {} ({:#x}) queries no object", name_of(op), static_cast<unsigned>(op));
-  if (!devx_is_about(*uverbs_attr_get_uobject(b, MLX5_IB_ATTR_DEVX_OBJ_QUERY_HANDLE), cmd))
-    return refuse(EINVAL, "DEVX: {} names another object than the handle", name_of(op));
+  auto cmd = UHCA_TRY(
+      devx_object_command(b, c, MLX5_IB_ATTR_DEVX_OBJ_QUERY_CMD_IN, MLX5_IB_ATTR_DEVX_OBJ_QUERY_HANDLE, outlen, devx::is_query, "queries"));
   return exec_and_answer(b, to_mdev(*c.device), MLX5_IB_ATTR_DEVX_OBJ_QUERY_CMD_OUT, cmd);
 }
 
@@ -284,6 +290,16 @@ Status devx_exec(mlx5_ib_dev& dev, DevxCommand& cmd) {
                 text != nullptr ? text : "?", status, prm::get<prm::cmd_out::syndrome>(cmd.out.data()));
 }
 
+Result<DevxCommand> devx_object_command(uverbs_attr_bundle& b, mlx5_ib_ucontext& c, std::uint16_t in_attr, std::uint16_t handle_attr,
+                                        std::size_t outlen, bool (*is_kind)(const devx::Input&), const char* does) {
+  auto cmd = UHCA_TRY(devx_command(b, c, in_attr, outlen));
+  auto op = devx::opcode_of(input(cmd));
+  if (!is_kind(input(cmd))) return refuse(EINVAL, "DEVX: {} ({:#x}) {} no object", name_of(op), static_cast<unsigned>(op), does);
+  if (!devx_is_about(*uverbs_attr_get_uobject(b, handle_attr), cmd))
+    return refuse(EINVAL, "DEVX: {} names another object than the handle", name_of(op));
+  return cmd;
+}
+
 bool devx_is_about(const ib_uobject& uobj, const DevxCommand& cmd) {
   std::uint64_t id = devx::named_id(input(cmd));
   if (id == 0) return false;
@@ -292,6 +308,10 @@ bool devx_is_about(const ib_uobject& uobj, const DevxCommand& cmd) {
     case UVERBS_OBJECT_QP: {
       const auto* qp = static_cast<const ib_qp*>(uobj.object);
       return qp->qp_type != ib_qp_type::RAW_PACKET && id == devx::encode(prm::Opcode::CREATE_QP, qp->qp_num);
+    }
+    case UVERBS_OBJECT_SRQ: {
+      const auto& srq = static_cast<const mlx5_ib_srq&>(*static_cast<const ib_srq*>(uobj.object));
+      return id == devx::encode(srq.kind == SrqKind::kXrc ? prm::Opcode::CREATE_XRC_SRQ : prm::Opcode::CREATE_RMP, srq.srqn);
     }
     case MLX5_IB_OBJECT_DEVX_OBJ: {
       const auto* o = static_cast<const DevxObject*>(uobj.object);
@@ -321,7 +341,6 @@ void devx_init(mlx5_ib_dev& dev) {
 }
 
 void devx_cleanup(mlx5_ib_dev& dev) {
-  dev.mdev->set_event_tap(nullptr, nullptr);
   devx_destroy(dev, dev.devx_whitelist_uid);
   dev.devx_whitelist_uid = 0;
 }

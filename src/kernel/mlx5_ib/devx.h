@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernel/mlx5_core/mlx5_core.h"
+#include "kernel/mlx5_ib/devx_cmd.h"
 #include "kernel/mlx5_ib/mlx5_ib_dev.h"
 #include "kernel/uverbs/attr_bundle.h"
 
@@ -21,6 +22,7 @@ struct DevxObject {
   std::uint64_t id = 0;               // devx::encode
   std::uint32_t bulk = 0;             // flow counters: how many
   std::vector<std::uint8_t> destroy;  // the command
+  bool drained = false;               // DCTs: DRAIN_DCT has been done, and cannot be done twice
   // CQs are in the driver's table, for their completion events.
   struct Cq : mlx5_core_cq {
     DevxEvents* events = nullptr;
@@ -80,6 +82,9 @@ struct DevxCommand {
 Result<DevxCommand> devx_command(uverbs_attr_bundle& b, mlx5_ib_ucontext& c, std::uint16_t in_attr, std::size_t outlen);
 // Runs it. EREMOTEIO: the firmware refused, and `out` says how.
 Status devx_exec(mlx5_ib_dev& dev, DevxCommand& cmd);
+// The command of a method about the object of `handle_attr`. EINVAL: none of its kind (which `does` names), or about another object.
+Result<DevxCommand> devx_object_command(uverbs_attr_bundle& b, mlx5_ib_ucontext& c, std::uint16_t in_attr, std::uint16_t handle_attr,
+                                        std::size_t outlen, bool (*is_kind)(const devx::Input&), const char* does);
 // Whether the command is about this object: of DEVX, or the one behind a verbs object.
 bool devx_is_about(const ib_uobject& uobj, const DevxCommand& cmd);
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernel/mlx5_core/eq.h"
 #include "prm/cmd_core.h"
 #include "prm/cmd_eth.h"
 #include "prm/cmd_flow.h"
@@ -11,6 +12,7 @@
 #include "prm/cmd_qp.h"
 #include "prm/cmd_vport.h"
 #include "prm/context.h"
+#include "prm/event.h"
 #include "prm/queue_context.h"
 
 namespace uhca::kernel::mlx5::devx {
@@ -282,26 +284,38 @@ void set_umem_valid(std::vector<std::uint8_t>& in) {
 }
 
 namespace {
-// MLX5_EVENT_TYPE_*; MLX5_EVENT_QUEUE_TYPE_*; MLX5_OBJ_TYPE_*.
-constexpr std::uint16_t kPortChange = 0x09;
-constexpr std::uint16_t kObjectEvents[] = {0x00, 0x01, 0x02, 0x03, 0x04, 0x05, 0x07, 0x10, 0x11, 0x12, 0x13, 0x14, 0x18, 0x1c, 0x1d};
-constexpr std::uint16_t kQueueRq = 1, kQueueSq = 2, kQueueDct = 6;
+constexpr EventType kObjectEvents[] = {EventType::COMP,
+                                       EventType::PATH_MIG,
+                                       EventType::COMM_EST,
+                                       EventType::SQ_DRAINED,
+                                       EventType::CQ_ERROR,
+                                       EventType::WQ_CATAS_ERROR,
+                                       EventType::PATH_MIG_FAILED,
+                                       EventType::WQ_INVAL_REQ_ERROR,
+                                       EventType::WQ_ACCESS_ERROR,
+                                       EventType::SRQ_CATAS_ERROR,
+                                       EventType::SRQ_LAST_WQE,
+                                       EventType::SRQ_RQ_LIMIT,
+                                       EventType::XRQ_ERROR,
+                                       EventType::DCT_DRAINED,
+                                       EventType::DCT_KEY_VIOLATION};
 }  // namespace
 
 bool is_object_event(std::uint16_t event) {
-  return std::find(std::begin(kObjectEvents), std::end(kObjectEvents), event) != std::end(kObjectEvents);
+  return std::any_of(std::begin(kObjectEvents), std::end(kObjectEvents),
+                     [event](EventType t) { return static_cast<std::uint16_t>(t) == event; });
 }
 bool is_device_event(std::uint16_t event) {
-  return event == kPortChange;
+  return event == static_cast<std::uint16_t>(EventType::PORT_CHANGE);
 }
 
 std::uint16_t event_object_type(std::uint64_t id, std::uint16_t event) {
   if (!is_object_event(event)) return 0;
-  switch (static_cast<Op>(id >> 32 & 0xffff)) {
+  switch (creator_of(id)) {
     case Op::CREATE_RQ:
-    case Op::CREATE_RMP: return kQueueRq;
-    case Op::CREATE_SQ: return kQueueSq;
-    case Op::CREATE_DCT: return kQueueDct;
+    case Op::CREATE_RMP: return prm::kEventQueueRq;
+    case Op::CREATE_SQ: return prm::kEventQueueSq;
+    case Op::CREATE_DCT: return prm::kEventQueueDct;
     default: return 0;  // QP is 0 too
   }
 }

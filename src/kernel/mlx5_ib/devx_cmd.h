@@ -32,6 +32,9 @@ constexpr std::uint64_t encode(std::uint32_t create_opcode, std::uint32_t number
 constexpr std::uint64_t encode(prm::Opcode create, std::uint32_t number) {
   return encode(static_cast<std::uint32_t>(create), number);
 }
+constexpr prm::Opcode creator_of(std::uint64_t id) {
+  return static_cast<prm::Opcode>(id >> 32 & 0xffff);
+}
 // Of what a create command made; `out` is its answer.
 std::uint64_t created_id(const Input& in, const std::uint8_t* out);
 // Of what a modify or query command is about; 0: no such command.

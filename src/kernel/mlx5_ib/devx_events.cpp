@@ -25,30 +25,27 @@ namespace {
 
 constexpr std::size_t kMaxEvents = 16;                    // of one subscription (MAX_NUM_EVENTS)
 constexpr std::size_t kMaxUnread = std::size_t{1} << 20;  // bytes of answers in one file (MAX_ASYNC_BYTES_IN_USE)
-// Offsets in the EQE's event data (Linux device.h: mlx5_eqe_qp_srq.type, .qp_srq_n; mlx5_eqe_dct.dctn; mlx5_eqe_cq_err.cqn;
-// mlx5_eqe_comp.cqn).
-constexpr std::size_t kQpType = 20, kQpNumber = 24, kDctNumber = 24, kCqErrNumber = 0, kCompNumber = 24;
-constexpr std::uint16_t kEventComp = 0x00, kEventCqError = 0x04, kEventDctDrained = 0x1c, kEventDctViolation = 0x1d;
-constexpr std::uint16_t kQueueDct = 6;  // MLX5_EVENT_QUEUE_TYPE_DCT
 
-const std::uint8_t* data_of(const std::uint8_t* eqe) {
-  return static_cast<const std::uint8_t*>(prm::at<prm::eqe::event_data>(static_cast<const void*>(eqe)));
+const void* data_of(const std::uint8_t* eqe) {
+  return prm::at<prm::eqe::event_data>(static_cast<const void*>(eqe));
 }
-std::uint16_t object_type(std::uint16_t event, const std::uint8_t* eqe) {
+std::uint16_t object_type(EventType event, const std::uint8_t* eqe) {
   switch (event) {
-    case kEventComp:
-    case kEventCqError: return 0;
-    case kEventDctDrained:
-    case kEventDctViolation: return kQueueDct;
-    default: return data_of(eqe)[kQpType];
+    case EventType::COMP:
+    case EventType::CQ_ERROR: return 0;
+    case EventType::DCT_DRAINED:
+    case EventType::DCT_KEY_VIOLATION: return prm::kEventQueueDct;
+    default: return static_cast<std::uint16_t>(prm::get<prm::qp_events::type>(data_of(eqe)));
   }
 }
-std::uint32_t object_number(std::uint16_t event, const std::uint8_t* eqe) {
-  std::size_t at = event == kEventCqError                                     ? kCqErrNumber
-                   : event == kEventComp                                      ? kCompNumber
-                   : event == kEventDctDrained || event == kEventDctViolation ? kDctNumber
-                                                                              : kQpNumber;
-  return load_be<std::uint32_t>(data_of(eqe) + at) & 0xffffff;
+std::uint32_t object_number(EventType event, const std::uint8_t* eqe) {
+  switch (event) {
+    case EventType::COMP: return prm::get<prm::comp_event::cq_number>(data_of(eqe));
+    case EventType::CQ_ERROR: return prm::get<prm::cq_error::cqn>(data_of(eqe));
+    case EventType::DCT_DRAINED:
+    case EventType::DCT_KEY_VIOLATION: return prm::get<prm::dct_events::dct_number>(data_of(eqe));
+    default: return prm::get<prm::qp_events::qpn_rqn_sqn>(data_of(eqe));
+  }
 }
 
 // A descriptor of our own for the program's eventfd. EBADF, EINVAL as eventfd_ctx_fdget.
@@ -131,11 +128,8 @@ Status devx_obj_async_query(uverbs_attr_bundle& b) {
   auto& c = *UHCA_TRY(context_of(b));
   std::uint16_t outlen;
   UHCA_CHECK(uverbs_get_const(&outlen, b, MLX5_IB_ATTR_DEVX_OBJ_QUERY_ASYNC_OUT_LEN));
-  auto cmd = UHCA_TRY(devx_command(b, c, MLX5_IB_ATTR_DEVX_OBJ_QUERY_ASYNC_CMD_IN, outlen));
-  devx::Input in{cmd.in.data(), cmd.in.size()};
-  if (!devx::is_query(in)) return refuse(EINVAL, "DEVX: command {:#x} queries no object", static_cast<unsigned>(devx::opcode_of(in)));
-  if (!devx_is_about(*uverbs_attr_get_uobject(b, MLX5_IB_ATTR_DEVX_OBJ_QUERY_ASYNC_HANDLE), cmd))
-    return refuse(EINVAL, "DEVX: command {:#x} names another object than the handle", static_cast<unsigned>(devx::opcode_of(in)));
+  auto cmd = UHCA_TRY(devx_object_command(b, c, MLX5_IB_ATTR_DEVX_OBJ_QUERY_ASYNC_CMD_IN, MLX5_IB_ATTR_DEVX_OBJ_QUERY_ASYNC_HANDLE, outlen,
+                                          devx::is_query, "queries"));
   MessageSink& file = *uverbs_attr_get_uobject(b, MLX5_IB_ATTR_DEVX_OBJ_QUERY_ASYNC_FD)->messages;
   if (file.unread_bytes() + outlen > kMaxUnread)
     return refuse(EAGAIN, "DEVX: {} bytes of answers are unread in this file", file.unread_bytes());
@@ -224,9 +218,10 @@ void DevxEvents::forget_file(const ib_uobject& file) {
 
 void DevxEvents::deliver(const std::uint8_t* eqe) {
   auto event = static_cast<std::uint16_t>(prm::get<prm::eqe::event_type>(eqe));
+  const auto type = static_cast<EventType>(event);
   const bool of_device = devx::is_device_event(event);
-  const std::uint32_t key = event | (of_device ? 0u : std::uint32_t{object_type(event, eqe)} << 16);
-  const std::uint32_t number = of_device ? 0 : object_number(event, eqe);
+  const std::uint32_t key = event | (of_device ? 0u : std::uint32_t{object_type(type, eqe)} << 16);
+  const std::uint32_t number = of_device ? 0 : object_number(type, eqe);
   inside::Guard guard;
   std::lock_guard g(lock_);
   for (Subscription& s : all_) {

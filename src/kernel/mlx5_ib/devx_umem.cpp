@@ -20,6 +20,9 @@ constexpr std::uint32_t kAccessWrites = kAccessLocalWrite | kAccessRemoteWrite;
 constexpr std::uint64_t kPage = 4096, kMttRead = 1, kMttWrite = 2;
 constexpr std::uint64_t kMaxPage = std::uint64_t{1} << 31;  // bus and virtual addresses agree so far (kernel/mm)
 
+// The command that makes a umem holds 8 bytes for each page: 64 MiB at most. Larger memory needs larger pages.
+constexpr std::uint64_t kMaxPages = std::uint64_t{1} << 23;
+
 struct DevxUmem {
   mlx5_ib_dev* dev = nullptr;
   std::unique_ptr<mm::Umem> umem;
@@ -69,6 +72,7 @@ Status umem_reg(uverbs_attr_bundle& b) {
 
   pci::DmaAddr first = align_down(u->umem->dma(), page);
   std::uint64_t n = (align_up(u->umem->dma() + size, page) - first) / page;
+  if (n > kMaxPages) return refuse(ENOMEM, "DEVX: umem_reg: {} pages of {:#x} bytes, at most {}", n, page, kMaxPages);
   std::vector<std::uint8_t> in(prm::create_umem_in::kBytes + n * 8);
   std::uint8_t out[prm::create_umem_out::kBytes] = {};
   prm::set<prm::create_umem_in::opcode>(in.data(), static_cast<std::uint16_t>(prm::Opcode::CREATE_UMEM));

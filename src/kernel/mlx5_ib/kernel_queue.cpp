@@ -176,6 +176,14 @@ Result<std::unique_ptr<ib_qp>> create_kernel_qp(mlx5_ib_dev& dev, ib_pd& pd, ib_
   return std::unique_ptr<ib_qp>(std::move(qp));
 }
 
+void leave_kernel_cqs(mlx5_ib_qp& qp) {
+  for (ib_cq* cq : {qp.send_cq, qp.recv_cq}) {
+    KernelCq& c = *to_mcq(*cq).kernel;
+    std::lock_guard g(c.lock);
+    std::erase(c.qps, &qp);
+  }
+}
+
 Status post_send(ib_qp& ibqp, const ib_ud_wr& wr) {
   auto& qp = to_mqp(ibqp);
   auto& dev = to_mdev(*qp.device);

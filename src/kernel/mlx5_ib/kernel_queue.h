@@ -37,6 +37,8 @@ struct KernelQp {
 Result<std::unique_ptr<ib_cq>> create_kernel_cq(mlx5_ib_dev& dev, const ib_cq_init_attr& attr);
 // UD and GSI.
 Result<std::unique_ptr<ib_qp>> create_kernel_qp(mlx5_ib_dev& dev, ib_pd& pd, ib_qp_init_attr& attr);
+// After its destruction in hardware: completions that are still in its CQs are nobody's from now on.
+void leave_kernel_cqs(mlx5_ib_qp& qp);
 // cq.cpp: the driver's handlers of a CQ's events.
 void set_cq_handlers(mlx5_ib_cq& cq);
 

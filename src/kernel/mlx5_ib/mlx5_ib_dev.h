@@ -30,11 +30,11 @@ struct mlx5_ib_dev final : ib_device {
   ~mlx5_ib_dev() override;
 
   pci::InprocEndpoint& slot;
+  std::unique_ptr<DevxEvents> devx_events;  // above mdev: events come until the event queues of mdev are gone
   std::unique_ptr<mlx5_core_dev> mdev;
-  int netdev_news = -1;         // rdma_netdev_news
-  std::unique_ptr<DevxEvents> devx_events;
+  int netdev_news = -1;                  // rdma_netdev_news
   std::uint16_t devx_whitelist_uid = 0;  // for the queries of contexts without DEVX; 0: the device has no user contexts
-  std::uint8_t min_inline = 0;  // nic vport context: min_wqe_inline_mode
+  std::uint8_t min_inline = 0;           // nic vport context: min_wqe_inline_mode
   std::unique_ptr<DevResources> devr;
   std::unique_ptr<ClockPages> clock;
 
@@ -94,7 +94,7 @@ struct KernelQp;
 struct mlx5_ib_cq final : ib_cq, mlx5_core_cq {
   mlx5_ib_cq();
   ~mlx5_ib_cq() override;
-  std::unique_ptr<KernelCq> kernel;  // of a kernel consumer
+  std::unique_ptr<KernelCq> kernel;            // of a kernel consumer
   std::uint32_t cqe_size = 64, size_code = 0;  // size_code: cqc.cqe_sz
   std::unique_ptr<mm::Umem> buffer, doorbell;
   std::mutex resize_lock;

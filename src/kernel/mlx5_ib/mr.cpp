@@ -16,7 +16,6 @@ namespace {
 // Bus addresses agree with iovas modulo 2 GiB: that is the page size of every MR, so registering costs one entry per 2 GiB.
 constexpr unsigned kLogPage = 31;
 constexpr std::uint64_t kPresent = 3;  // MTT: readable and writable (Linux: MLX5_IB_MTT_PRESENT)
-constexpr std::uint32_t kModeMtt = 1;
 
 std::uint16_t uid_of(ib_ucontext* c) {
   return c != nullptr ? to_mucontext(*c).devx_uid : std::uint16_t{0};
@@ -69,7 +68,7 @@ Result<std::unique_ptr<ib_mr>> create_mr(ib_pd& pd, std::unique_ptr<mm::Umem>& u
   std::vector<std::uint8_t> in(prm::create_mkey_in::kBytes + octowords * 16);
   prm::set<prm::create_mkey_in::uid>(in.data(), uid_of(pd.ucontext));
   void* mkc = prm::at<prm::create_mkey_in::memory_key_mkey_entry>(in.data());
-  prm::set<prm::mkc::access_mode_1_0>(mkc, kModeMtt);
+  prm::set<prm::mkc::access_mode_1_0>(mkc, prm::kMkeyModeMtt);
   prm::set<prm::mkc::umr_en>(mkc, 1);
   prm::set<prm::mkc::lr>(mkc, 1);
   prm::set<prm::mkc::lw>(mkc, access & kAccessLocalWrite ? 1 : 0);

@@ -15,7 +15,6 @@
 namespace uhca::kernel::mlx5 {
 namespace {
 
-constexpr std::uint32_t kModeKlms = 2;
 constexpr std::uint8_t kType2 = 2;               // enum ib_mw_type
 constexpr std::uint32_t kOctowordsPerBlock = 4;  // UMRs write translations in units of 64 bytes
 
@@ -43,7 +42,7 @@ Result<std::unique_ptr<ib_mw>> alloc_mw(ib_pd& pd, std::uint8_t type, Udata* uda
   prm::set<prm::mkc::pd>(mkc, to_mpd(pd).pdn);
   prm::set<prm::mkc::umr_en>(mkc, 1);
   prm::set<prm::mkc::lr>(mkc, 1);
-  prm::set<prm::mkc::access_mode_1_0>(mkc, kModeKlms);
+  prm::set<prm::mkc::access_mode_1_0>(mkc, prm::kMkeyModeKlms);
   prm::set<prm::mkc::en_rinval>(mkc, type == kType2);  // a peer may invalidate it
   prm::set<prm::mkc::qpn>(mkc, 0xffffff);
   auto mw = std::make_unique<ib_mw>();

@@ -230,7 +230,7 @@ Result<std::unique_ptr<ib_qp>> create_qp(ib_device& d, ib_pd* ibpd, ib_qp_init_a
 
   std::vector<std::uint8_t> in(prm::create_qp_in::kBytes + pages.pas.size() * 8);
   for (std::size_t i = 0; i < pages.pas.size(); ++i) prm::set<prm::create_qp_in::pas>(in.data(), pages.pas[i], i);
-  if (pd.ucontext != nullptr) prm::set<prm::create_qp_in::uid>(in.data(), to_mucontext(*pd.ucontext).devx_uid);
+  prm::set<prm::create_qp_in::uid>(in.data(), c.devx_uid);
   void* qpc = prm::at<prm::create_qp_in::qpc>(in.data());
   prm::set<prm::qpc::st>(qpc, to_mlx5_st(attr.qp_type));
   prm::set<prm::qpc::pm_state>(qpc, kMigrated);
@@ -282,6 +282,7 @@ Status destroy_qp(ib_qp& ibqp) {
     if (Status s = m.cmd().exec(in, sizeof in, out, sizeof out); !s) log::warn("QP {:#x}: could not be reset before destruction", qp.qpn);
   }
   UHCA_CHECK(m.destroy_qp(qp));
+  if (qp.kernel) leave_kernel_cqs(qp);
   qp.buffer.reset();
   qp.doorbell.reset();
   return success();

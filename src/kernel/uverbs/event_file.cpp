@@ -21,6 +21,7 @@
 #include "base/log.h"
 #include "base/trace.h"
 #include "kernel/uverbs/file.h"
+#include "kernel/uverbs/std_types.h"
 
 namespace uhca::kernel {
 namespace {
@@ -300,6 +301,7 @@ void EventFile::post(std::vector<std::byte> message, std::shared_ptr<std::atomic
   if (r == 0) {
     log::warn("event file: {} unread messages, one is dropped", messages_.size());
     overflow_ = true;
+    if (until_read) until_read->store(false);  // this one will not be read: the next may come
     return;
   }
   unread_ += message.size() - std::min(message.size(), kMessageHead);
@@ -348,6 +350,12 @@ Result<std::size_t> EventFile::read_message(int fd, UserPtr buf, std::size_t n) 
   return m.bytes.size();
 }
 
+bool EventFile::reader_gone() const {
+  ErrnoKeeper keep;
+  pollfd p{wfd_.load(), 0, 0};
+  return p.fd >= 0 && syscall(SYS_poll, &p, 1, 0) == 1 && (p.revents & POLLERR);
+}
+
 bool EventFile::closed() {
   inside::Guard guard;
   std::lock_guard g(lock_);
@@ -360,6 +368,7 @@ bool uverbs_is_event_fd(int fd) {
 
 void uverbs_forget_after_fork() {
   new (&files()) Files;
+  forget_file_domains();
 }
 
 bool uverbs_is_message_fd(int fd) {

@@ -3,7 +3,7 @@
 //
 // The program holds the read end, we the write end. Packet mode (O_DIRECT) gives one event per read(); poll, epoll, dup and
 // O_NONBLOCK are the kernel's own. Files of messages (DEVX) have a byte in the pipe for each, and the message waits here: read() comes
-// through uverbs_event_read. A pipe takes 16 events; what does not fit waits in a backlog that a helper thread refills from.
+// through uverbs_message_read. A pipe takes 16 events; what does not fit waits in a backlog that a helper thread refills from.
 #pragma once
 
 #include <atomic>
@@ -51,6 +51,8 @@ class EventFile final : public MessageSink {
   std::size_t event_size() const { return static_cast<std::size_t>(kind_); }
   std::uint64_t inode() const { return inode_; }
   bool closed();
+  // The program has closed the read end, everywhere: nobody can read this file any more.
+  bool reader_gone() const;
   // Moves backlog into the pipe; true when some is left.
   bool refill();
   int write_fd() const { return wfd_; }

@@ -47,7 +47,7 @@ Status uverbs_event_read_check(int fd, std::size_t count);
 bool uverbs_is_message_fd(int fd);
 Result<std::size_t> uverbs_message_read(int fd, UserPtr buf, std::size_t count);
 
-// In a forked child: the event files are the parent's. Nothing of them is touched.
+// In a forked child: the event files and the XRC domains of files are the parent's. Nothing of them is touched, and no lock is held.
 void uverbs_forget_after_fork();
 
 }  // namespace uhca::kernel

@@ -16,9 +16,12 @@ Status destroy_qp(ib_uobject& uobj, rdma_remove_reason why, uverbs_attr_bundle*)
   if (why == RDMA_REMOVE_DESTROY) {
     if (!u.mcast.empty()) return refuse(EBUSY, "destroy_qp: QP {:#x} is attached to {} multicast group(s)", qp->qp_num, u.mcast.size());
   } else {
-    for (const McastEntry& e : u.mcast)
-      if (Status s = ib_detach_mcast(*qp, e.gid, e.lid); !s.ok()) log::error("QP {:#x} could not be detached ({})", qp->qp_num, s.code());
-    u.mcast.clear();
+    // What could not be detached stays for the next try: as long as it is attached, the device will not destroy the QP.
+    std::erase_if(u.mcast, [qp](const McastEntry& e) {
+      Status s = ib_detach_mcast(*qp, e.gid, e.lid);
+      if (!s.ok()) log::error("QP {:#x} could not be detached ({})", qp->qp_num, s.code());
+      return s.ok();
+    });
   }
   if (why != RDMA_REMOVE_DRIVER_FAILURE) UHCA_CHECK(ib_destroy_qp(*qp));
   u.xrcd.drop();
@@ -61,18 +64,7 @@ Status create(uverbs_attr_bundle& b) {
   UHCA_CHECK(uverbs_copy_from(&a.user_handle, b, UVERBS_ATTR_CREATE_QP_USER_HANDLE));
   UHCA_CHECK(uverbs_get_const(&a.attr.qp_type, b, UVERBS_ATTR_CREATE_QP_TYPE));
   auto type = static_cast<unsigned>(a.attr.qp_type);
-  switch (type) {
-    case ::IB_UVERBS_QPT_RAW_PACKET:
-      if (!rdma_uattrs_has_raw_cap()) return refuse(EPERM, "create_qp: raw packet QPs need CAP_NET_RAW");
-      break;
-    case ::IB_UVERBS_QPT_RC:
-    case ::IB_UVERBS_QPT_UC:
-    case ::IB_UVERBS_QPT_UD:
-    case ::IB_UVERBS_QPT_XRC_INI:
-    case ::IB_UVERBS_QPT_XRC_TGT:
-    case ::IB_UVERBS_QPT_DRIVER: break;
-    default: return refuse(EINVAL, "create_qp: QP type {}", type);
-  }
+  UHCA_CHECK(uverbs_check_qp_type(type));
   std::uint32_t flags = 0;
   UHCA_CHECK(uverbs_get_flags32(&flags, b, UVERBS_ATTR_CREATE_QP_FLAGS, kCreateFlags));
   UHCA_CHECK(uverbs_ignore_enoent(uverbs_copy_from(&a.attr.source_qpn, b, UVERBS_ATTR_CREATE_QP_SOURCE_QPN)));
@@ -139,6 +131,21 @@ constexpr uverbs_obj_type kType = {false, destroy_qp, alloc, ""};
 }  // namespace
 
 constinit const uverbs_object_def uverbs_def_qp = UVERBS_OBJECT_NEEDS(UVERBS_OBJECT_QP, &kType, kMethods, create_qp);
+
+Status uverbs_check_qp_type(unsigned type) {
+  switch (type) {
+    case ::IB_UVERBS_QPT_RAW_PACKET:
+      if (!rdma_uattrs_has_raw_cap()) return refuse(EPERM, "create_qp: raw packet QPs need CAP_NET_RAW");
+      return success();
+    case ::IB_UVERBS_QPT_RC:
+    case ::IB_UVERBS_QPT_UC:
+    case ::IB_UVERBS_QPT_UD:
+    case ::IB_UVERBS_QPT_XRC_INI:
+    case ::IB_UVERBS_QPT_XRC_TGT:
+    case ::IB_UVERBS_QPT_DRIVER: return success();
+    default: return refuse(EINVAL, "create_qp: QP type {}", type);
+  }
+}
 
 void uverbs_qp_event(ib_qp*, std::uint32_t ib_event, void* uobject) {
   auto* u = static_cast<UqpObject*>(uobject);

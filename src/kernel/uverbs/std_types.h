@@ -56,6 +56,8 @@ struct UqpObject : UeventObject {
 };
 // An opener of the domain is gone; the last one ends it (core/xrc, with the table of files of write_xrc.cpp).
 Status uverbs_dealloc_xrcd(ib_xrcd& xrcd, rdma_remove_reason why);
+// In a forked child: the table of files is empty, and its lock is free whoever held it in the parent.
+void forget_file_domains();
 
 struct CreateCqArgs {
   std::uint64_t user_handle = 0;
@@ -74,6 +76,8 @@ struct CreateQpArgs {
   std::shared_ptr<EventFile> async;
 };
 Status uverbs_create_qp(uverbs_attr_bundle& attrs, UqpObject& u, CreateQpArgs& args);
+// The types that programs may create, before any object is looked up. EINVAL, EPERM.
+Status uverbs_check_qp_type(unsigned type);
 void uverbs_qp_event(ib_qp*, std::uint32_t ib_event, void* uobject);
 
 struct CreateSrqArgs {

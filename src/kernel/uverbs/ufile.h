@@ -58,10 +58,14 @@ class UverbsFile final : public VerbsFile {
 
  private:
   friend struct BundleParser;
+  static constexpr std::size_t kReapAtLeast = 8;
   Status run(UserPtr arg);
   void cleanup(rdma_remove_reason why);
   Status remove_hw(ib_uobject& u, rdma_remove_reason why, uverbs_attr_bundle* attrs);
   void forget(const UobjectPtr& u);
+  // Closing the descriptor of an event file ends its object (Linux: uverbs_uobject_fd_release). Here nothing says that it was closed, so
+  // that whoever makes the next one looks, each time the number has doubled. What a CQ or QP still refers to is left alone.
+  void reap_event_files();
 
   ib_device& dev_;
   UapiTree tree_;
@@ -76,6 +80,7 @@ class UverbsFile final : public VerbsFile {
   std::map<std::uint32_t, UobjectPtr> idr_;  // nullptr: reserved by alloc_begin
   std::list<UobjectPtr> uobjects_;           // newest first
   std::shared_ptr<EventFile> default_async_;
+  std::size_t reap_at_ = kReapAtLeast;  // event files; the next to be made beyond them looks for those that are closed
 };
 
 // Holds an object for the length of a write command.

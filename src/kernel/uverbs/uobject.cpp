@@ -3,6 +3,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <limits>
 
 #include "base/log.h"
@@ -14,6 +15,27 @@ namespace {
 constexpr int kMaxPasses = 64;  // of the close-time loop; it ends earlier when a pass destroys nothing
 
 }  // namespace
+
+void UverbsFile::reap_event_files() {
+  std::vector<UobjectPtr> all;
+  {
+    std::lock_guard g(idr_lock_);
+    std::size_t n = 0;
+    for (const UobjectPtr& u : uobjects_) n += u->type->is_fd;
+    if (n < reap_at_) return;
+    for (const UobjectPtr& u : uobjects_)
+      if (u->type->is_fd) all.push_back(u);
+  }
+  std::size_t left = all.size();
+  for (const UobjectPtr& u : all) {
+    // Without a reader there is no descriptor either by which a call could find the file and start to use it.
+    const std::shared_ptr<EventFile>& file = static_cast<FdUobject&>(*u).file;
+    if (u->usecnt.load() != 0 || file.use_count() != 1 || !file->reader_gone()) continue;
+    if (destroy(u, nullptr).ok()) --left;
+  }
+  std::lock_guard g(idr_lock_);
+  reap_at_ = std::max(kReapAtLeast, 2 * left);
+}
 
 Result<UobjectPtr> UverbsFile::alloc_begin(std::uint16_t object_id) {
   ib_ucontext* ctx = UHCA_TRY(get_context());
@@ -36,6 +58,7 @@ Result<UobjectPtr> UverbsFile::alloc_begin(std::uint16_t object_id) {
   u->usecnt.store(-1);
 
   if (api->type->is_fd) {
+    reap_event_files();
     int fd = -1;
     auto kind = object_id == UVERBS_OBJECT_COMP_CHANNEL ? EventFile::Kind::kCompletion : EventFile::Kind::kAsync;
     auto& file = static_cast<FdUobject&>(*u).file;

@@ -100,22 +100,6 @@ void to_user(::ib_uverbs_qp_dest& d, const rdma_ah_attr& a) {
   d.port_num = a.port_num;
 }
 
-// The types that programs may create, before any object is looked up. EINVAL, EPERM.
-Status check_type(std::uint8_t type) {
-  switch (type) {
-    case ::IB_UVERBS_QPT_RAW_PACKET:
-      if (!rdma_uattrs_has_raw_cap()) return refuse(EPERM, "create_qp: raw packet QPs need CAP_NET_RAW");
-      return success();
-    case ::IB_UVERBS_QPT_RC:
-    case ::IB_UVERBS_QPT_UC:
-    case ::IB_UVERBS_QPT_UD:
-    case ::IB_UVERBS_QPT_XRC_INI:
-    case ::IB_UVERBS_QPT_XRC_TGT:
-    case ::IB_UVERBS_QPT_DRIVER: return success();
-    default: return refuse(EINVAL, "create_qp: QP type {}", type);
-  }
-}
-
 bool port_valid(const ib_device& dev, unsigned port) {
   return port >= 1 && port <= dev.num_ports;
 }
@@ -203,7 +187,7 @@ Status create_qp(uverbs_attr_bundle& b) {
   ex.sq_sig_all = cmd.sq_sig_all;
   ex.qp_type = cmd.qp_type;
   ex.is_srq = cmd.is_srq;
-  UHCA_CHECK(check_type(ex.qp_type));
+  UHCA_CHECK(uverbs_check_qp_type(ex.qp_type));
   NewObject u = UHCA_TRY(NewObject::begin(b, UVERBS_OBJECT_QP));
   ::ib_uverbs_create_qp_resp resp{};
   UHCA_CHECK(create(b, ex, resp, u));
@@ -216,7 +200,7 @@ Status ex_create_qp(uverbs_attr_bundle& b) {
   UHCA_CHECK(uverbs_request(b, &cmd, sizeof cmd));
   if (cmd.comp_mask & ~::IB_UVERBS_CREATE_QP_SUP_COMP_MASK) return refuse(EINVAL, "EX_CREATE_QP: comp_mask {:#x}", cmd.comp_mask);
   if (cmd.reserved) return refuse(EINVAL, "EX_CREATE_QP: reserved field is not zero");
-  UHCA_CHECK(check_type(cmd.qp_type));
+  UHCA_CHECK(uverbs_check_qp_type(cmd.qp_type));
   NewObject u = UHCA_TRY(NewObject::begin(b, UVERBS_OBJECT_QP));
   ::ib_uverbs_ex_create_qp_resp resp{};
   UHCA_CHECK(create(b, cmd, resp.base, u));
@@ -325,8 +309,11 @@ Status detach_mcast(uverbs_attr_bundle& b) {
   auto& u = static_cast<UqpObject&>(*ref.get());
   McastEntry e = entry_of(cmd.gid, cmd.mlid);
   std::lock_guard g(u.mcast_lock);
-  if (std::erase(u.mcast, e) == 0) return refuse(EINVAL, "detach_mcast: QP {} is not attached to this group", cmd.qp_handle);
-  return ib_detach_mcast(*ref.obj<ib_qp>(), e.gid, e.lid);
+  auto it = std::find(u.mcast.begin(), u.mcast.end(), e);
+  if (it == u.mcast.end()) return refuse(EINVAL, "detach_mcast: QP {} is not attached to this group", cmd.qp_handle);
+  UHCA_CHECK(ib_detach_mcast(*ref.obj<ib_qp>(), e.gid, e.lid));
+  u.mcast.erase(it);
+  return success();
 }
 
 }  // namespace uhca::kernel::write_cmd

@@ -5,6 +5,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <new>
 #include <vector>
 
 #include "base/log.h"
@@ -31,6 +32,10 @@ ib_xrcd* find(FileDomains& d, const ib_device& dev, const struct stat& st) {
 }
 
 }  // namespace
+
+void forget_file_domains() {
+  new (&file_domains()) FileDomains;
+}
 
 Status uverbs_dealloc_xrcd(ib_xrcd& xrcd, rdma_remove_reason why) {
   FileDomains& d = file_domains();
