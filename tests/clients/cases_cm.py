@@ -3,6 +3,7 @@
 import hashlib
 import os
 import re
+import socket
 import subprocess
 import tempfile
 import time
@@ -193,6 +194,24 @@ def port_taken(place):
         stop(first)
 
 
+def silent_callers(place):
+    """Who calls a function's names and says nothing does not keep others from being heard."""
+    server = place.start("rping", "-s", "-P", "-a", "0.0.0.0", "-v", "-V", "-C", "5")
+    callers = []
+    try:
+        wait_cm(server, place, 7174, TCP)
+        name = re.search(r"@(uhca/v1/cm/port/%x/7174/\S+)" % TCP, open("/proc/net/unix").read())[1]
+        for _ in range(600):
+            callers.append(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+            callers[-1].connect("\0" + name)
+        for _ in range(3):
+            client_of(place, "rping", "-c", "-v", "-V", "-C", "5", "-a", own_address(place))
+    finally:
+        for c in callers:
+            c.close()
+        stop(server)
+
+
 def everything(runner, label, s, c):
     def case(name, function, *args, **kw):
         runner.case("cm %s/%s" % (name, label), function, s, c, *args, **kw)
@@ -222,6 +241,7 @@ def register(runner):
     runner.case("cm rping between two users", rping, Place(user=NOBODY), Place(user=DAEMON))
     runner.case("cm stopped process", stopped, here)
     runner.case("cm port taken", port_taken, here)
+    runner.case("cm silent callers", silent_callers, here)
     with Namespaces() as hosts:
         a, b = hosts.place(0), hosts.place(1)
         everything(runner, "two hosts", a, b)

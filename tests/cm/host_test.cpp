@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // What the functions of one host share: port names, and MADs that are handed on.
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <set>
@@ -170,6 +171,34 @@ TEST_F(ExchangeTest, RejectWithoutAnIdGoesToAll) {
   MadInfo from;
   EXPECT_TRUE(arrives(two.fd(), &got, &from));
   EXPECT_FALSE(arrives(one.fd(), &got, &from));
+}
+
+TEST_F(ExchangeTest, AnOwnerOutOfReachIsNotNobody) {
+  Mad drep = mad(CmAttr::DREP);
+  prm::set<prm::cm_rej::remote_comm_id>(drep.body(), 2u << IbCm::kIdBits | 55);
+  Mad req = mad(CmAttr::REQ);
+  prm::set<prm::cm_req::service_id>(req.body(), std::uint64_t{kPsTcp} << 16 | 7101);
+  Id l(two_ports);
+  ASSERT_EQ(0, l.bind(v4(0, 7101)));
+  ASSERT_TRUE(two_ports.listen(l.binding));
+  // No descriptor left here.
+  rlimit old;
+  ASSERT_EQ(0, getrlimit(RLIMIT_NOFILE, &old));
+  rlimit none{0, old.rlim_max};
+  ASSERT_EQ(0, setrlimit(RLIMIT_NOFILE, &none));
+  bool drep_taken = one.hand_on(drep, info), req_taken = one.hand_on(req, info);
+  ASSERT_EQ(0, setrlimit(RLIMIT_NOFILE, &old));
+  EXPECT_TRUE(drep_taken);
+  EXPECT_TRUE(req_taken);
+  Mad got;
+  MadInfo from;
+  EXPECT_FALSE(arrives(two.fd(), &got, &from));  // dropped
+  // An owner that is stopped takes no more callers at some time.
+  std::uint8_t byte = 0;
+  Status s = success();
+  for (int i = 0; i < 100'000 && s; ++i) s = call(prefix("x") + "fn/2", {&byte, 1});
+  ASSERT_EQ(EAGAIN, s.code());
+  EXPECT_TRUE(one.hand_on(drep, info));
 }
 
 TEST_F(ExchangeTest, WrongMessagesAreDropped) {

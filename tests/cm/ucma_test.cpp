@@ -245,6 +245,44 @@ TEST_F(UcmaTest, MigrationTakesEventsAlong) {
   EXPECT_EQ(EINVAL, a.route(c));  // the old channel
 }
 
+TEST_F(UcmaTest, MigrationTakesUnseenRequestsAlong) {
+  std::uint32_t l = listener();
+  std::uint32_t one = routed(), two = routed();
+  ASSERT_EQ(0, a.connect(one, 0, 0x1001));
+  ASSERT_EQ(0, a.connect(two, 0, 0x1002));
+  net.settle();
+  ::rdma_ucm_migrate_resp resp{99};
+  ::rdma_ucm_migrate_id m{reinterpret_cast<UserPtr>(&resp), l, 1000};
+  ASSERT_EQ(0, b.write(b.other, RDMA_USER_CM_CMD_MIGRATE_ID, m, sizeof resp));
+  b.file.close();
+  EXPECT_EQ(3u, b.ucma.contexts());  // nothing of the old channel is left to it
+  // The new id is the new channel's.
+  ::rdma_ucm_event_resp e;
+  ASSERT_EQ(0, b.event(&e, &b.other));
+  EXPECT_EQ(E::CONNECT_REQUEST, static_cast<E>(e.event));
+  ::rdma_ucm_accept accept{};
+  accept.id = e.id;
+  accept.uid = 600;
+  accept.conn_param.valid = 1;
+  accept.conn_param.qp_num = 0x2001;
+  EXPECT_EQ(0, b.write(b.other, RDMA_USER_CM_CMD_ACCEPT, accept, 0));
+  // And the one that nobody has seen goes with its listener.
+  ::rdma_ucm_destroy_id_resp gone{};
+  ASSERT_EQ(0, b.write(b.other, RDMA_USER_CM_CMD_DESTROY_ID, ::rdma_ucm_destroy_id{reinterpret_cast<UserPtr>(&gone), l, 0}, sizeof gone));
+  EXPECT_EQ(1u, gone.events_reported);
+  EXPECT_EQ(1u, b.ucma.contexts());
+}
+
+TEST_F(UcmaTest, NothingIsMadeAfterTheClose) {
+  a.create();
+  a.file.close();
+  EXPECT_EQ(0u, a.ucma.contexts());
+  ::rdma_ucm_create_id_resp resp{~0u};
+  ::rdma_ucm_create_id c{1, reinterpret_cast<UserPtr>(&resp), kPsTcp, 2, {}};
+  EXPECT_EQ(EBADF, a.write(RDMA_USER_CM_CMD_CREATE_ID, c, sizeof resp));
+  EXPECT_EQ(0u, a.ucma.contexts());
+}
+
 TEST_F(UcmaTest, MulticastJoinAndLeave) {
   std::uint32_t c = a.create(kPsUdp);
   ASSERT_EQ(0, a.bind(c, in4(1, 0)));

@@ -130,6 +130,14 @@ TEST(Surface, HandlersThatLeaveByLongjmp) {
   EXPECT_EQ(program("storm").out, "storm over EINVAL\n");
 }
 
+TEST(Surface, HandlersThatPoll) {
+  EXPECT_EQ(program("polls").out, "polls over\n");
+}
+
+TEST(Surface, ConnectionManagementTakesFaults) {
+  EXPECT_EQ(program("cm_thread").out, "segv 0 bus 0 term 1\n");
+}
+
 TEST(Surface, SmallStacksAndBlockedSignals) {
   EXPECT_EQ(program("threads").out, "threads 32\n");
 }

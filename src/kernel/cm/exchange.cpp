@@ -42,23 +42,28 @@ Status Exchange::start() {
   return own_.listen();
 }
 
+bool Exchange::give(const std::string& name, const HandedMad& m) {
+  Status s = call(name, bytes_of(m));
+  if (s.code() == ECONNREFUSED) return false;
+  // Descriptors that we lack, an owner that is stopped: none of that makes it nobody's.
+  if (!s) (void)refuse(s.code(), "cm: a MAD cannot be handed on to {}: dropped", name);
+  return true;
+}
+
 bool Exchange::by_service_id(std::uint64_t service_id, const HandedMad& m, const MadInfo& info) {
   auto ps = static_cast<std::uint16_t>(service_id >> 16);
   auto port = static_cast<std::uint16_t>(service_id);
   for (const std::string& name : ports_.names_for(ps, port, info.dgid)) {
     if (ports_.listens(name)) return false;
-    if (call(name, bytes_of(m))) return true;
+    if (give(name, m)) return true;
   }
-  ++counters_.nobody;
   return false;
 }
 
 bool Exchange::by_function(std::uint32_t function, const HandedMad& m) {
   if (function == function_) return false;
-  Status s = call(name_of(function), bytes_of(m));
-  if (s) return true;
-  (void)refuse(s.code(), "cm: a MAD for function {} cannot be handed on", function);
-  ++counters_.nobody;
+  if (give(name_of(function), m)) return true;
+  (void)refuse(ECONNREFUSED, "cm: a MAD for function {}, which does not exist", function);
   return false;
 }
 
@@ -81,7 +86,6 @@ bool Exchange::hand_on(const Mad& mad, const MadInfo& info) {
     }
   }
   if (handed) {
-    ++counters_.handed_on;
     if (trace::on()) trace::Event("mad", "hand_on").str("attr", to_string(cm_attr(mad))).hex("remote_comm_id", cm_remote_comm_id(mad));
   }
   return handed;

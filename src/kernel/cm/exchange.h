@@ -33,20 +33,18 @@ class Exchange {
   Status start();
   int fd() const { return own_.fd(); }
 
-  // True: handed to its owner. False: it is ours, or nobody's, which the caller's ib_cm then says to the sender.
+  // True: handed to its owner, or dropped because the owner cannot be reached now: the sender repeats what it gets no answer to.
+  // False: it is ours, or nobody's, which the caller's ib_cm then says to the sender.
   bool hand_on(const Mad& mad, const MadInfo& info);
 
   // What a caller (host_names.h) hands to us.
   enum class Took : std::uint8_t { kMad, kNothing, kNotYet };
   static Took take(int caller_fd, Mad* mad, MadInfo* info);
 
-  struct Counters {
-    std::uint64_t handed_on = 0, nobody = 0;
-  };
-  const Counters& counters() const { return counters_; }
-
  private:
   std::string name_of(std::uint32_t function) const;
+  // Whether somebody has that name.
+  bool give(const std::string& name, const HandedMad& m);
   bool by_service_id(std::uint64_t service_id, const HandedMad& m, const MadInfo& info);
   bool by_function(std::uint32_t function, const HandedMad& m);
 
@@ -54,7 +52,6 @@ class Exchange {
   const std::uint32_t function_;
   const PortSpace& ports_;
   HostName own_;
-  Counters counters_;
 };
 
 }  // namespace uhca::kernel::cm

@@ -140,13 +140,15 @@ Status GsiQp::send(const Mad& mad, const rdma_ah_attr& av) {
   return s;
 }
 
-void GsiQp::poll(Sink sink, void* context) {
+bool GsiQp::poll(Sink sink, void* context) {
   ib_wc wc[32];
-  for (bool armed = false;;) {
+  bool armed = false;
+  for (std::size_t taken = 0; taken < kRecvs;) {
     std::size_t n = dev_.ops.poll_cq(*recv_cq_, wc, std::size(wc));
+    taken += n;
     if (n == 0) {
       // Armed, and nothing came in between.
-      if (armed) return;
+      if (armed) return true;
       if (Status s = dev_.ops.req_notify_cq(*recv_cq_); !s) log::error("{}: the CQ of QP1 cannot be armed", dev_.name);
       armed = true;
       continue;
@@ -170,6 +172,7 @@ void GsiQp::poll(Sink sink, void* context) {
       }
     }
   }
+  return false;
 }
 
 }  // namespace uhca::kernel::cm

@@ -22,9 +22,10 @@ class GsiQp final : public MadTransport {
   // ENOMEM: all send buffers are under way.
   Status send(const Mad& mad, const rdma_ah_attr& av) override;
 
-  // Hands the MADs that have arrived to the sink, and arms the queue again. One thread at a time.
+  // Hands MADs that have arrived to the sink, at most as many as there are receive buffers: whoever sends without end does not hold the
+  // caller. True: that was all, and the queue is armed again; false: it is to be called again. One thread at a time.
   using Sink = void (*)(void* context, const Mad& mad, const MadInfo& info);
-  void poll(Sink sink, void* context);
+  bool poll(Sink sink, void* context);
 
   static constexpr unsigned kRecvs = 256, kSends = 128;
 

@@ -97,9 +97,9 @@ class Service::File final : public CmFile {
       syscall(SYS_futex, &f.sequence_, FUTEX_WAKE_PRIVATE, INT32_MAX, nullptr, nullptr, 0);
     }
     if (on == f.readable_) return;
-    f.readable_ = on;
     char byte = 1;
     if (on) {
+      f.readable_ = true;
       // Never with a reader gone: SIGPIPE would be the program's.
       if (!f.closed()) syscall(SYS_write, f.write_end_, &byte, 1);
       return;
@@ -111,7 +111,8 @@ class Service::File final : public CmFile {
       log::error("rdma_cm: {} cannot be reopened: the channel stays readable", path);
       return;
     }
-    syscall(SYS_read, r, &byte, 1);
+    // EAGAIN: a reader that is not ours to stop took the byte. Otherwise it is there still, and the next time takes it out.
+    if (syscall(SYS_read, r, &byte, 1) >= 0 || errno == EAGAIN) f.readable_ = false;
     syscall(SYS_close, r);
   }
 
@@ -194,6 +195,13 @@ Result<std::unique_ptr<Service>> Service::create(ib_device& dev) {
 
 Service::Service(ib_device& dev) : dev_(dev) {}
 
+// Only of a service that could not start: no thread runs, no file is open.
+Service::~Service() {
+  fd::close(wake_);
+  // The names that are watched go after it.
+  fd::close(epoll_);
+}
+
 Status Service::start() {
   epoll_ = fd::adopt(epoll_create1(EPOLL_CLOEXEC));
   wake_ = fd::adopt(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
@@ -204,6 +212,11 @@ Status Service::start() {
   exchange_ = std::make_unique<Exchange>(kPrefix, dev_.function_id, *ports_);
   UHCA_CHECK(exchange_->start());
   watch(this, exchange_->fd(), true);
+  cm_ = std::make_unique<IbCm>(*this, dev_.function_id, random());
+  cma_ = std::make_unique<RdmaCm>(*this, *cm_, *ports_);
+  ucma_ = std::make_unique<Ucma>(*cma_, dev_);
+  // Last: from here on MADs arrive, and the thread that they start finds everything in place.
+  std::lock_guard g(lock_);
   gsi_ = UHCA_TRY(GsiQp::create(
       dev_,
       [](void* self) {
@@ -212,9 +225,6 @@ Status Service::start() {
         s.wake();
       },
       this));
-  cm_ = std::make_unique<IbCm>(*this, dev_.function_id, random());
-  cma_ = std::make_unique<RdmaCm>(*this, *cm_, *ports_);
-  ucma_ = std::make_unique<Ucma>(*cma_, dev_);
   return success();
 }
 
@@ -238,7 +248,8 @@ void Service::pass_time() {
 }
 
 void Service::take_arrived() {
-  gsi_->poll([](void* self, const Mad& mad, const MadInfo& info) { static_cast<Service*>(self)->mad_arrived(mad, info); }, this);
+  bool all = gsi_->poll([](void* self, const Mad& mad, const MadInfo& info) { static_cast<Service*>(self)->mad_arrived(mad, info); }, this);
+  if (!all) wake();
 }
 
 void Service::after_work() {
@@ -252,6 +263,8 @@ void Service::ensure_thread() {
   if (thread_started_.exchange(true)) return;
   sigset_t all, old;
   sigfillset(&all);
+  sigdelset(&all, SIGSEGV);  // it drives the engine: the copy fix-up works on this thread too
+  sigdelset(&all, SIGBUS);
   pthread_sigmask(SIG_SETMASK, &all, &old);
   pthread_attr_t attr;
   pthread_attr_init(&attr);
@@ -278,12 +291,20 @@ void Service::serve_caller(int fd) {
   Mad mad;
   MadInfo info;
   Exchange::Took took = Exchange::take(fd, &mad, &info);
+  auto at = std::find(callers_.begin(), callers_.end(), fd);
   if (took == Exchange::Took::kNotYet) {
+    if (at != callers_.end()) return;  // it waits already
+    if (callers_.size() == kMaxCallers) {
+      // Ours speak at once: the oldest is none of them.
+      fd::close(callers_.front());
+      callers_.pop_front();
+    }
+    callers_.push_back(fd);
     epoll_event e{EPOLLIN, {.fd = fd}};
-    epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &e);  // EEXIST: it waits already
+    epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &e);
     return;
   }
-  callers_.erase(fd);
+  if (at != callers_.end()) callers_.erase(at);
   fd::close(fd);
   if (took == Exchange::Took::kMad) cm_->receive(mad, info);
 }
@@ -294,54 +315,60 @@ void Service::mad_arrived(const Mad& mad, const MadInfo& info) {
 }
 
 void Service::run() {
+  for (;;) {
+    if (attend()) continue;
+    // The callers that could not be accepted keep their names readable.
+    timespec ms{0, 10'000'000};
+    syscall(SYS_nanosleep, &ms, nullptr);
+  }
+}
+
+bool Service::attend() {
   constexpr int kEvents = 16;
   epoll_event events[kEvents];
-  for (;;) {
-    Nanos deadline;
-    {
-      std::lock_guard g(lock_);
-      deadline = std::min(cm_->next_deadline(), cma_->next_deadline());
-      sleeping_until_.store(deadline);
-    }
-    int timeout = -1;
-    if (deadline != kNever) {
-      Nanos now = SystemClock::instance().now();
-      timeout = deadline <= now ? 0 : static_cast<int>(std::min<Nanos>((deadline - now) / 1'000'000 + 1, 3'600'000));
-    }
-    long n = syscall(SYS_epoll_pwait, epoll_, events, kEvents, timeout, nullptr, 0);
+  bool exhausted = false;
+  Nanos deadline;
+  {
     std::lock_guard g(lock_);
-    sleeping_until_.store(0);  // whatever changes now is looked at before the next sleep
-    pass_time();
-    for (long i = 0; i < n; ++i) {
-      int fd = events[i].data.fd;
-      if (fd == wake_) {
-        std::uint64_t count;
-        syscall(SYS_read, wake_, &count, sizeof count);
-        continue;
-      }
-      if (events[i].events & EPOLLERR) {
-        reap_locked();
-        continue;
-      }
-      if (callers_.count(fd) != 0) {
-        serve_caller(fd);
-        continue;
-      }
-      for (int caller; (caller = accept_call(fd)) >= 0;) {
-        if (callers_.size() >= kMaxCallers) {
-          syscall(SYS_close, caller);
-          break;
-        }
-        caller = fd::adopt(caller);
-        callers_.insert(caller);
-        serve_caller(caller);
-      }
-    }
-    take_arrived();
-    cm_->run_timers();
-    cma_->run_timers();
-    take_arrived();
+    deadline = std::min(cm_->next_deadline(), cma_->next_deadline());
+    sleeping_until_.store(deadline);
   }
+  int timeout = -1;
+  if (deadline != kNever) {
+    Nanos now = SystemClock::instance().now();
+    timeout = deadline <= now ? 0 : static_cast<int>(std::min<Nanos>((deadline - now) / 1'000'000 + 1, 3'600'000));
+  }
+  long n = syscall(SYS_epoll_pwait, epoll_, events, kEvents, timeout, nullptr, 0);
+  std::lock_guard g(lock_);
+  sleeping_until_.store(0);  // whatever changes now is looked at before the next sleep
+  pass_time();
+  for (long i = 0; i < n; ++i) {
+    int fd = events[i].data.fd;
+    if (fd == wake_) {
+      std::uint64_t count;
+      syscall(SYS_read, wake_, &count, sizeof count);
+      continue;
+    }
+    if (events[i].events & EPOLLERR) {
+      reap_locked();
+      continue;
+    }
+    if (std::find(callers_.begin(), callers_.end(), fd) != callers_.end()) {
+      serve_caller(fd);
+      continue;
+    }
+    if (!serve_callers(fd)) exhausted = true;
+  }
+  take_arrived();
+  cm_->run_timers();
+  cma_->run_timers();
+  take_arrived();
+  return !exhausted;
+}
+
+bool Service::serve_callers(int listening_fd) {
+  for (int caller; (caller = accept_call(listening_fd)) >= 0;) serve_caller(fd::adopt(caller));
+  return errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM;
 }
 
 // ---------------------------------------------------------------- what the communication manager asks

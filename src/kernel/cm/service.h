@@ -3,10 +3,10 @@
 #pragma once
 
 #include <atomic>
+#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <set>
 
 #include "kernel/cm/exchange.h"
 #include "kernel/cm/file.h"
@@ -19,6 +19,7 @@ namespace uhca::kernel::cm {
 class Service final : public CmDevice, public RdmaCmEnvironment {
  public:
   static Result<std::unique_ptr<Service>> create(ib_device& dev);
+  ~Service() override;
 
   Result<OpenedCmFile> open(bool cloexec, bool nonblock);
   std::shared_ptr<CmFile> file_of(std::uint64_t inode);
@@ -57,6 +58,9 @@ class Service final : public CmDevice, public RdmaCmEnvironment {
   void wake();
   static void* thread_entry(void* self);
   void run();
+  // Sleeps until something is to be done, and does it. False: this process has no descriptors left for those who call.
+  bool attend();
+  bool serve_callers(int listening_fd);
   // A caller whose message may still be on its way: a connection that was accepted in between.
   void serve_caller(int fd);
   void mad_arrived(const Mad& mad, const MadInfo& info);
@@ -76,7 +80,7 @@ class Service final : public CmDevice, public RdmaCmEnvironment {
   std::map<std::uint64_t, std::shared_ptr<File>> files_;  // by inode of the pipe
   std::atomic<int> open_files_{0};
   int epoll_ = -1, wake_ = -1;
-  std::set<int> callers_;
+  std::deque<int> callers_;  // that are connected and have not spoken yet, the oldest first
   std::atomic<bool> thread_started_{false};
   std::atomic<Nanos> sleeping_until_{0};
 };

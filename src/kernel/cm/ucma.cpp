@@ -51,6 +51,7 @@ const UcmaFile::Handler UcmaFile::kHandlers[] = {
 
 Result<std::size_t> UcmaFile::write(UserPtr buf, std::size_t count, FileOf file_of, void* file_of_context) {
   ::rdma_ucm_cmd_hdr hdr;
+  if (closed_) return refuse(EBADF, "rdma_cm: the event channel is closed");
   if (count < sizeof hdr) return refuse(EINVAL, "rdma_cm: a write of {} bytes is shorter than the header", count);
   UHCA_CHECK(copy_from_user(&hdr, buf, sizeof hdr));
   if (hdr.cmd >= std::size(kHandlers)) return refuse(EINVAL, "rdma_cm: no command {}", hdr.cmd);
@@ -121,10 +122,11 @@ std::uint32_t Ucma::destroy_context(UcmaContext& ctx) {
 }
 
 UcmaFile::~UcmaFile() {
-  close();
+  if (!closed_) close();
 }
 
 void UcmaFile::close() {
+  closed_ = true;
   for (bool again = true; again;) {
     again = false;
     for (auto& [n, c] : ucma_.contexts_) {
@@ -193,7 +195,10 @@ Status UcmaFile::migrate_id(UserPtr in, std::size_t, std::size_t) {
   if (from != this) {
     for (auto it = from->events_.begin(); it != from->events_.end();) {
       auto next = std::next(it);
-      if (it->ctx == ctx) events_.splice(events_.end(), from->events_, it);
+      if (it->ctx == ctx) {
+        if (it->conn_req_ctx) it->conn_req_ctx->file = this;  // the new id that nobody has seen goes where its event goes
+        events_.splice(events_.end(), from->events_, it);
+      }
       it = next;
     }
     from->drained();
@@ -384,8 +389,7 @@ Status UcmaFile::disconnect(UserPtr in, std::size_t, std::size_t) {
 Status UcmaFile::notify(UserPtr in, std::size_t, std::size_t) {
   ::rdma_ucm_notify cmd;
   UHCA_CHECK(copy_from_user(&cmd, in, sizeof cmd));
-  UcmaContext* ctx = UHCA_TRY(get_ctx(cmd.id));
-  if (!ctx->cm_id->bound) return refuse(EINVAL, "rdma_cm: NOTIFY of id {}, which is not bound to a device", cmd.id);
+  UcmaContext* ctx = UHCA_TRY(get_ctx_dev(cmd.id));
   return ucma_.cma_.notify(*ctx->cm_id, cmd.event);
 }
 

@@ -74,8 +74,9 @@ class UcmaFile {
 
   // EAGAIN: GET_EVENT found none. `file_of` finds the file behind a descriptor number for MIGRATE_ID: nullptr with ENOENT or EINVAL.
   using FileOf = Result<UcmaFile*> (*)(void* context, int fd);
+  // EBADF: it is closed.
   Result<std::size_t> write(UserPtr buf, std::size_t count, FileOf file_of, void* file_of_context);
-  // Destroys all its contexts.
+  // Destroys all its contexts; there will be no others. What then destroys the file need not hold the lock.
   void close();
   bool has_events() const { return !events_.empty(); }
 
@@ -129,6 +130,7 @@ class UcmaFile {
   FileOf file_of_ = nullptr;
   void* file_of_context_ = nullptr;
   std::list<UcmaEvent> events_;
+  bool closed_ = false;
 };
 
 }  // namespace uhca::kernel::cm

@@ -42,7 +42,7 @@ Status ib_dealloc_xrcd(ib_xrcd& xrcd) {
   return xrcd.device->ops.dealloc_xrcd(xrcd);
 }
 
-Result<std::unique_ptr<ib_qp>> ib_share_qp(std::unique_ptr<ib_qp> qp, ib_xrcd& xrcd) {
+std::unique_ptr<ib_qp> ib_share_qp(std::unique_ptr<ib_qp> qp, ib_xrcd& xrcd) {
   ib_qp& real = *qp.release();
   real.event_handler = shared_event;
   real.xrcd = &xrcd;

@@ -51,11 +51,7 @@ bool cm_channel_write(int fd, const void* buf, std::size_t count, ssize_t* resul
   if (!f) {
     if (!cm::rdma_cm_inherited(st.st_ino)) return false;
     KernelEntry entry;
-    (void)refuse(EIO, "write: this rdma_cm descriptor was opened by the parent process, whose function it belongs to");
-    *result = -1;
-  }
-  if (!f) {
-    errno = EIO;
+    *result = fail(refuse(EIO, "write: this rdma_cm descriptor was opened by the parent process, whose function it belongs to").value);
     return true;
   }
   auto user = reinterpret_cast<kernel::UserPtr>(buf);

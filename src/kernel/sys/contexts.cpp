@@ -239,14 +239,16 @@ void contexts_wrap_qp(ibv_qp* qp) {
   if (!qp || !wrapped(qp->context)) return;
   auto* to_ex = next_ibv_qp_to_qp_ex.get();
   ibv_qp_ex* ex = to_ex ? to_ex(qp) : nullptr;
-  if (!ex || !ex->wr_complete || ex->wr_complete == wr_complete) return;
+  if (!ex) return;
   std::lock_guard l(lock);
+  if (!ex->wr_complete || ex->wr_complete == wr_complete) return;
   if (qps.insert(ex, {ex->wr_complete})) ex->wr_complete = wr_complete;
 }
 
 void contexts_wrap_cq(ibv_cq_ex* cq) {
-  if (!cq || !wrapped(cq->context) || !cq->start_poll || cq->start_poll == start_poll) return;
+  if (!cq || !wrapped(cq->context)) return;
   std::lock_guard l(lock);
+  if (!cq->start_poll || cq->start_poll == start_poll) return;
   if (!cqs.insert(cq, {cq->start_poll, cq->next_poll})) return;
   cq->start_poll = start_poll;
   cq->next_poll = next_poll;

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: MIT
 // mmap of a uverbs file; and everything that takes memory away from under a registration.
+#include <fcntl.h>
 #include <sys/mman.h>
 
 #include <cstdarg>
+#include <cstdlib>
+#include <cstring>
 
 #include "base/fd.h"
 #include "base/log.h"
@@ -80,6 +83,32 @@ void* map(void* addr, size_t length, int prot, int flags, int fd, off_t offset) 
   return next_mmap(addr, length, prot, flags, fd, offset);
 }
 
+// Where the heap begins: field start_brk of /proc/self/stat (proc(5)). 0: not to be known.
+std::uintptr_t heap_start() {
+  int f = static_cast<int>(raw::call(SYS_openat, AT_FDCWD, raw::arg("/proc/self/stat"), O_RDONLY | O_CLOEXEC));
+  if (f < 0) return 0;
+  char text[1024];
+  long n = raw::call(SYS_read, f, raw::arg(text), sizeof text - 1);
+  raw::call(SYS_close, f);
+  if (n <= 0) return 0;
+  text[n] = 0;
+  const char* at = std::strrchr(text, ')');  // ends field 2, which may hold anything
+  for (int field = 2; at && field < 47; ++field) {
+    at = std::strchr(at, ' ');
+    if (at) ++at;
+  }
+  return at ? std::strtoull(at, nullptr, 10) : 0;
+}
+
+// The break is about to become `to`: whole pages go, and none when the kernel is going to refuse (mm/mmap.c).
+void break_going(std::uintptr_t to, const char* how) {
+  int saved = errno;
+  auto now = reinterpret_cast<std::uintptr_t>(next_sbrk(intptr_t{0}));
+  auto page = [](std::uintptr_t x) { return (x + 4095) & ~std::uintptr_t{4095}; };
+  if (page(to) < page(now) && to >= heap_start()) memory_going(reinterpret_cast<void*>(page(to)), page(now) - page(to), how);
+  errno = saved;
+}
+
 }  // namespace
 
 void memory_going(void* va, size_t n, const char* how) {
@@ -129,16 +158,14 @@ UHCA_EXPORT void* mremap(void* addr, size_t old_length, size_t new_length, int f
 // The break as the C library's own allocator moves it is not seen here, as its other inner calls are not (docs/support.md).
 UHCA_EXPORT void* sbrk(intptr_t increment) noexcept {
   if (__builtin_expect(instance() != nullptr, 0) && increment < 0) {
-    auto* now = static_cast<char*>(next_sbrk(intptr_t{0}));
-    memory_going(now + increment, static_cast<size_t>(-increment), "given back (sbrk)");
+    auto now = reinterpret_cast<std::uintptr_t>(next_sbrk(intptr_t{0}));
+    auto less = std::uintptr_t{0} - static_cast<std::uintptr_t>(increment);
+    if (less <= now) break_going(now - less, "given back (sbrk)");
   }
   return next_sbrk(increment);
 }
 UHCA_EXPORT int brk(void* addr) noexcept {
-  if (__builtin_expect(instance() != nullptr, 0)) {
-    auto* now = static_cast<char*>(next_sbrk(intptr_t{0}));
-    if (addr < now) memory_going(addr, static_cast<size_t>(now - static_cast<char*>(addr)), "given back (brk)");
-  }
+  if (__builtin_expect(instance() != nullptr, 0)) break_going(reinterpret_cast<std::uintptr_t>(addr), "given back (brk)");
   return next_brk(addr);
 }
 UHCA_EXPORT int madvise(void* addr, size_t length, int advice) noexcept {

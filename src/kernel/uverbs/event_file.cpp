@@ -135,6 +135,7 @@ EventFile::~EventFile() {
 }
 
 std::shared_ptr<EventFile> EventFile::of_fd(int fd) {
+  inside::Guard guard;  // a signal handler that reads or polls must not come back here with the lock held
   std::uint64_t ino = inode_of(fd);
   if (!ino) return nullptr;
   Files& reg = files();

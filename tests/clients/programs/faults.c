@@ -330,6 +330,15 @@ static void rkey_other_pd(struct end* e) {
 
 /* ---- memory that goes away while it is registered */
 
+/* What moves nothing takes nothing away: a crooked address, a break that stays in its page, one that the kernel refuses. */
+static void take_nothing(char* p) {
+  NEED(munmap(p + 1, kPage) == -1 && errno == EINVAL);
+  char* end = sbrk(0);
+  brk((void*)kPage);
+  NEED(sbrk(0) == end);
+  if (end == p + kBytes) NEED(sbrk(-1) == p + kBytes && sbrk(1) == p + kBytes - 1);
+}
+
 /* Registers [p, kBytes), lets the peer write there, takes it away by `go` (which returns what is there now: `value` in `n` bytes)
  * and lets the peer try again. */
 static void taken_away(struct end* e, char* p, char* (*go)(char*), int value, size_t n) {
@@ -339,6 +348,8 @@ static void taken_away(struct end* e, char* p, char* (*go)(char*), int value, si
   e->me.va = (uintptr_t)p;
   e->me.rkey = mr->rkey;
   join(e, &kTuning);
+  if (!e->a) take_nothing(p);
+  meet(e);
   if (e->a) {
     memset(m.p, 0x11, kBytes);
     post(e, IBV_WR_RDMA_WRITE, 1, sge_of(m.p, kBytes, m.mr), e->peer.va, e->peer.rkey);

@@ -272,6 +272,61 @@ static void mode_storm(void) {
   printf("storm over %s\n", error(query_port(fd)));
 }
 
+/* A handler that polls interrupts a poll at any moment. */
+static int channel, ready;
+static void polls(int s) {
+  (void)s;
+  struct pollfd p[2] = {{channel, POLLIN, 0}, {ready, POLLIN, 0}};
+  poll(p, 2, 1000);
+}
+static void mode_polls(void) {
+  channel = open("/dev/infiniband/rdma_cm", O_RDWR | O_CLOEXEC);
+  int p[2];
+  if (channel < 0 || pipe(p) != 0 || write(p[1], "x", 1) != 1) exit(1);
+  ready = p[0];
+  struct sigaction a;
+  memset(&a, 0, sizeof a);
+  a.sa_handler = polls;
+  a.sa_flags = SA_RESTART;
+  sigaction(SIGALRM, &a, NULL);
+  timer_t t;
+  struct sigevent e;
+  memset(&e, 0, sizeof e);
+  e.sigev_notify = SIGEV_SIGNAL;
+  e.sigev_signo = SIGALRM;
+  timer_create(CLOCK_MONOTONIC, &e, &t);
+  struct itimerspec every = {{0, 50000}, {0, 50000}};
+  timer_settime(t, 0, &every, NULL);
+  for (int i = 0; i < 200000; ++i) polls(0);
+  timer_delete(t);
+  signal(SIGALRM, SIG_IGN);
+  printf("polls over\n");
+}
+
+/* The thread of connection management drives the engine, whose copies may fault: those signals reach it, and no others do. */
+static void mode_cm_thread(void) {
+  if (open("/dev/infiniband/rdma_cm", O_RDWR | O_CLOEXEC) < 0) exit(1);
+  for (;;) {
+    DIR* d = opendir("/proc/self/task");
+    for (struct dirent* t; (t = readdir(d));) {
+      char path[300], line[200];
+      snprintf(path, sizeof path, "/proc/self/task/%s/status", t->d_name);
+      FILE* f = fopen(path, "r");
+      int ours = 0;
+      unsigned long long blocked;
+      while (f && fgets(line, sizeof line, f)) {
+        ours |= !strcmp(line, "Name:\tuhca-cm\n");
+        if (!ours || sscanf(line, "SigBlk: %llx", &blocked) != 1) continue;
+        printf("segv %d bus %d term %d\n", (int)(blocked >> (SIGSEGV - 1) & 1), (int)(blocked >> (SIGBUS - 1) & 1),
+               (int)(blocked >> (SIGTERM - 1) & 1));
+        exit(0);
+      }
+      if (f) fclose(f);
+    }
+    closedir(d);
+  }
+}
+
 static void* small(void* arg) {
   (void)arg;
   sigset_t all;
@@ -349,6 +404,8 @@ int main(int argc, char** argv) {
   if (!strcmp(m, "fault")) mode_fault();
   if (!strcmp(m, "term")) mode_term();
   if (!strcmp(m, "storm")) mode_storm();
+  if (!strcmp(m, "polls")) mode_polls();
+  if (!strcmp(m, "cm_thread")) mode_cm_thread();
   if (!strcmp(m, "threads")) mode_threads();
   if (!strcmp(m, "walk")) mode_walk();
   return 0;
