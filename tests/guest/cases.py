@@ -3,19 +3,22 @@
 import hashlib
 import os
 
-from machine import BUILD, Host, require, set_up
+from machine import BUILD, Host, RDMA, require, set_up
 
 
-def smoke():
-    set_up()
+DEBIAN_12 = "6.1."  # the release of its kernel
+
+
+def smoke(kernel=None):
+    set_up(long=kernel is not None)
     with Host("smoke") as h:
-        h.finish(h.guest("smoke.sh", h.device()))
+        h.finish(h.guest("smoke.sh", h.device(), kernel=kernel))
 
 
-def loopback():
+def loopback(kernel=None):
     set_up()
     with Host("loopback") as h:
-        h.finish(h.guest("loopback.sh", h.device(), modules="mlx5_core mlx5_ib ib_uverbs rdma_ucm", limit=900, options=["--smp", "2"]))
+        h.finish(h.guest("loopback.sh", h.device(), modules=RDMA + " rdma_ucm", limit=900, options=["--smp", "2"], kernel=kernel))
 
 
 def own_libraries():
@@ -80,6 +83,8 @@ def ethernet():
 def register(runner, long):
     runner.case("guest: bind, pingpong, reload, remove and rescan", smoke)
     if long:
+        runner.case("guest: bind, pingpong, reload, remove and rescan, Debian 12's kernel", smoke, DEBIAN_12)
+        runner.case("guest: Debian's RDMA tools over loopback, Debian 12's kernel", loopback, DEBIAN_12)
         runner.case("guest: Debian's RDMA tools over loopback", loopback)
         runner.case("guest: our user libraries on the real kernel", own_libraries)
         runner.case("guest: NVMe over RDMA", nvme)

@@ -16,9 +16,9 @@ LOGS = os.path.join(BUILD, "guest-logs")
 RDMA = "mlx5_core mlx5_ib ib_uverbs"
 
 
-def set_up():
-    """The guest's kernel and tools; takes a minute and network the first time."""
-    r = subprocess.run([os.path.join(HERE, "setup")], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+def set_up(long=True):
+    """The guest's kernels and tools; takes a minute or two and network the first time. `long`: what only the long cases need, too."""
+    r = subprocess.run([os.path.join(HERE, "setup")] + (["--long"] if long else []), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if r.returncode != 0:
         raise Failure("tests/guest/setup failed:\n" + "\n".join(r.stdout.splitlines()[-25:]))
 
@@ -70,7 +70,7 @@ class Host:
             time.sleep(0.05)
         raise Failure("uhca pci does not listen")
 
-    def guest(self, script, *devices, name="guest", arguments="", modules=RDMA, limit=240, options=()):
+    def guest(self, script, *devices, name="guest", arguments="", modules=RDMA, limit=240, options=(), kernel=None):
         """Boots a machine that runs tests/guest/SCRIPT; returns the process."""
         words = [os.path.join(HERE, "run-guest"), "--cmd", "sh /root/%s %s" % (script, arguments), "--modules", modules, "--timeout", str(limit),
                  "--console", self.path(name + ".console"), "--append", "loglevel=7"]
@@ -78,6 +78,8 @@ class Host:
             words += ["--file", os.path.join(HERE, f)]
         for d in devices:
             words += ["--vfio-user", d]
+        if kernel:
+            words += ["--kernel", kernel]
         p = self.start(name + ".out", *words, *options)
         p.guest = name
         return p

@@ -360,11 +360,12 @@ class EthTest : public ::testing::Test {
     std::uint32_t id;
   };
   S set_entry(std::uint32_t table, unsigned index, std::uint32_t group, const Match& value, const std::vector<Dest>& dests,
-              unsigned action = 4, std::uint32_t counter = 0, std::uint32_t tag = 0, std::uint16_t op_mod = 0) {
+              unsigned action = 4, std::uint32_t counter = 0, std::uint32_t tag = 0, std::uint16_t op_mod = 0, bool any_level = false) {
     if (counter) action |= 8;
     Request<prm::set_fte_in> r(Op::SET_FLOW_TABLE_ENTRY, op_mod, (dests.size() + (counter != 0)) * 8);
     r.set<prm::set_fte_in::table_id>(table).set<prm::set_fte_in::flow_index>(index).set<prm::set_fte_in::modify_enable_mask>(op_mod ? 4
                                                                                                                                     : 0);
+    r.set<prm::set_fte_in::ignore_flow_level>(any_level);
     void* c = r.at<prm::set_fte_in::flow_context>();
     prm::set<prm::flow_context::group_id>(c, group);
     prm::set<prm::flow_context::action>(c, action);

@@ -385,6 +385,25 @@ TEST_F(EthRecv, MissesInARingEnd) {
   EXPECT_FALSE(poll(rq));
 }
 
+TEST_F(EthRecv, EntriesMayIgnoreLevels) {
+  RawQueueHandle rq = create_rq();
+  std::uint32_t high = create_table(5, 2), low = create_table(2, 2);
+  std::uint32_t g = create_group(high, 0, 0);
+  EXPECT_EQ(set_entry(high, 0, g, {}, {{1, low}}), S::BAD_PARAM) << "downwards";
+  EXPECT_EQ(set_entry(high, 0, g, {}, {{1, low}}, 4, 0, 0, 0, true), S::OK);
+  std::uint32_t to_tir = create_group(low, 0, 0);
+  ASSERT_EQ(set_entry(low, 0, to_tir, {}, {{2, create_tir(0, rq.number)}}), S::OK);
+  post_recv(rq, {2048});
+  post_recv(rq, {2048});
+  set_root(high);
+  arrive(ipv4_frame(17, udp(counting(20))));
+  EXPECT_TRUE(poll(rq));
+  // A ring of entries: the frame is dropped in the end.
+  ASSERT_EQ(set_entry(low, 0, to_tir, {}, {{1, high}}, 4, 0, 0, 1, true), S::OK);
+  arrive(ipv4_frame(17, udp(counting(20))));
+  EXPECT_FALSE(poll(rq));
+}
+
 TEST_F(EthRecv, WithoutBuffersFramesAreLostAndCounted) {
   Reply alloc = bench.cmd.exec(Request<prm::alloc_q_counter_in>(Op::ALLOC_Q_COUNTER));
   std::uint32_t set = alloc.get<prm::alloc_q_counter_out::counter_set_id>();

@@ -158,6 +158,7 @@ void fill_flow_table(std::uint8_t* c) {
   prm::set<cap::modify_root>(rx, 1);
   prm::set<cap::identified_miss_table_mode>(rx, 1);
   prm::set<cap::flow_table_modify>(rx, 1);
+  prm::set<cap::ignore_flow_level>(rx, 1);
   prm::set<cap::log_max_ft_size>(rx, 22);
   prm::set<cap::max_ft_level>(rx, 64);
   prm::set<cap::log_max_ft_num>(rx, 16);

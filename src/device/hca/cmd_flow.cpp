@@ -80,9 +80,10 @@ Status take_entry(Command& c, std::uint32_t table, std::vector<std::uint8_t>& ou
     if (type == kFlowToTable) {
       FlowTable* to = find_table(c, id);
       if (to == nullptr) return c.no_such("flow table", id);
-      // Levels only grow along a chain, so that packets cannot go round.
-      if (prm::get<prm::flow_table_context::level>(to->context.data()) <=
-          prm::get<prm::flow_table_context::level>(find_table(c, table)->context.data()))
+      // Levels grow along a chain, unless the driver takes it upon itself that packets do not go round (walk() ends all the same).
+      if (!c.get<prm::set_fte_in::ignore_flow_level>() &&
+          prm::get<prm::flow_table_context::level>(to->context.data()) <=
+              prm::get<prm::flow_table_context::level>(find_table(c, table)->context.data()))
         return c.refuse(Status::BAD_PARAM, "flow table {:#x} is not on a higher level than {:#x}", id, table);
     } else if (type == kFlowToTir) {
       if (!c.objects().tirs.contains(id)) return c.no_such("TIR", id);

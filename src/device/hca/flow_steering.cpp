@@ -6,8 +6,8 @@
 namespace uhca::hca {
 namespace {
 
-// Tables that one frame may visit. Levels grow along every chain, but entries with many destinations multiply, and misses may be
-// set up in a ring.
+// Tables that one frame may visit. Entries with many destinations multiply, and misses and entries that ignore levels may be set up in a
+// ring.
 constexpr unsigned kMaxVisits = 256;
 
 MatchWords masked(const MatchWords& v, const MatchWords& mask) {
