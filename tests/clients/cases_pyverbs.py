@@ -36,7 +36,8 @@ def results(log):
         m = re.match(r"(\w+) \((tests\.[\w.]+)\)", line)
         if m:
             current = m[2] if m[2].endswith("." + m[1]) else m[2] + "." + m[1]
-        m = re.search(r"\.\.\. (.*)$", line)
+        # A test may print before its answer, which then has a line of its own.
+        m = re.search(r"\.\.\. (ok|skipped .*|FAIL|ERROR)$", line)
         if current and m:
             found.setdefault(current, m[1])
         elif current and line.strip() in ("ok", "ERROR", "FAIL"):

@@ -707,6 +707,83 @@ TEST(Srq, LinksFollowCompletions) {
   EXPECT_EQ(0, e.ops.destroy_srq(ibsrq));
 }
 
+// ---- DC
+
+mlx5dv_qp_init_attr dc_attr(mlx5dv_dc_type type) {
+  mlx5dv_qp_init_attr a = {};
+  a.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_DC;
+  a.dc_init_attr.dc_type = type;
+  return a;
+}
+
+TEST(Dc, EachRequestNamesItsTarget) {
+  fake::Env e;
+  Cq* cq = e.cq(16);
+  auto a = e.attr(cq, cq, IBV_QPT_DRIVER);
+  a.cap.max_recv_wr = a.cap.max_recv_sge = 0;
+  a.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+  a.send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_WRITE;
+  auto dv = dc_attr(MLX5DV_DCTYPE_DCI);
+  ibv_qp* ib = create_qp(e.context(), &a, &dv);
+  ASSERT_NE(nullptr, ib) << errno;
+  Qp* qp = to_qp(ib);
+  EXPECT_EQ(std::uint32_t{MLX5_QP_FLAG_TYPE_DCI}, fake::calls.qp_in.flags & (MLX5_QP_FLAG_TYPE_DCI | MLX5_QP_FLAG_TYPE_DCT));
+  EXPECT_EQ(0u, fake::calls.qp_in.flags & MLX5_QP_FLAG_SCATTER_CQE);
+  for (ibv_qp_state s : {IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS}) e.modify(qp, s);
+  Ah ah;
+  std::memset(ah.av, 0, sizeof ah.av);
+  prm::set<prm::wqe_av::hop_limit>(ah.av, 0x40);
+  ibv_qp_ex* q = &qp->v.qp_ex.base;
+  q->wr_start(q);
+  q->wr_flags = IBV_SEND_SIGNALED;
+  q->wr_rdma_write(q, 0x1111, 0x2000);
+  qp->dv.wr_set_dc_addr_stream(&qp->dv, &ah.ah, 0xabcdef, 0x0123456789abcdef, 5);
+  q->wr_set_sge(q, 7, 0x3000, 64);
+  ASSERT_EQ(0, q->wr_complete(q));
+  const std::uint8_t* wqe = qp->ring.start;
+  EXPECT_EQ(16u + 48 + 16 + 16, prm::get<prm::wqe_ctrl_seg::ds>(wqe) * 16);
+  EXPECT_EQ(5u, prm::get<prm::wqe_ctrl_seg::dci_stream_channel_id>(wqe));
+  const std::uint8_t* av = wqe + 16;
+  EXPECT_EQ(0x0123456789abcdefu, prm::get<prm::wqe_av::qkey_or_dc_key>(av));
+  EXPECT_EQ(1u, prm::get<prm::wqe_av::ext>(av));
+  EXPECT_EQ(0xabcdefu, prm::get<prm::wqe_av::dqp_dct>(av));
+  EXPECT_EQ(0x40u, prm::get<prm::wqe_av::hop_limit>(av));
+  EXPECT_EQ(0x2000u, prm::get<prm::wqe_raddr_seg::raddr>(av + prm::wqe_av::kBytes));
+  // The old call has no place for a target.
+  ibv_send_wr wr = {}, *bad = nullptr;
+  wr.opcode = IBV_WR_SEND;
+  EXPECT_EQ(EINVAL, e.ops.post_send ? e.ops.post_send(ib, &wr, &bad) : EINVAL);
+  EXPECT_EQ(0, e.ops.destroy_qp(ib));
+}
+
+TEST(Dc, AttributesMustNameOneEnd) {
+  fake::Env e;
+  Cq* cq = e.cq(16);
+  auto a = e.attr(cq, cq, IBV_QPT_DRIVER);
+  EXPECT_EQ(nullptr, create_qp(e.context(), &a, nullptr));
+  EXPECT_EQ(EINVAL, errno);
+  auto dv = dc_attr({});
+  EXPECT_EQ(nullptr, create_qp(e.context(), &a, &dv));
+  EXPECT_EQ(EINVAL, errno);
+  dv = dc_attr(MLX5DV_DCTYPE_DCT);
+  dv.comp_mask |= MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS;
+  EXPECT_EQ(nullptr, create_qp(e.context(), &a, &dv)) << "a target sends nothing";
+  EXPECT_EQ(EINVAL, errno);
+}
+
+TEST(Dc, TargetsHaveNoQueues) {
+  fake::Env e;
+  Cq* cq = e.cq(16);
+  auto a = e.attr(cq, cq, IBV_QPT_DRIVER);
+  auto dv = dc_attr(MLX5DV_DCTYPE_DCT);
+  dv.dc_init_attr.dct_access_key = 0xfeed;
+  ibv_qp* ib = create_qp(e.context(), &a, &dv);
+  ASSERT_NE(nullptr, ib) << errno;
+  EXPECT_EQ(0xfeedu, fake::calls.qp_in.access_key);
+  EXPECT_EQ(0u, fake::calls.qp_in.buf_addr);
+  EXPECT_EQ(0, e.ops.destroy_qp(ib));
+}
+
 TEST(Xrc, CompletionsNameTheSrq) {
   Env e;
   fill_xrc_ops(&e.ops);

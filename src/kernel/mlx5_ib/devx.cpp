@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "kernel/mlx5_ib/dct.h"
 #include "kernel/mlx5_ib/devx_cmd.h"
 #include "kernel/uverbs/uapi_def.h"
 #include "prm/cmd_flow.h"
@@ -307,6 +308,7 @@ bool devx_is_about(const ib_uobject& uobj, const DevxCommand& cmd) {
     case UVERBS_OBJECT_CQ: return id == devx::encode(prm::Opcode::CREATE_CQ, static_cast<const ib_cq*>(uobj.object)->hw_cqn());
     case UVERBS_OBJECT_QP: {
       const auto* qp = static_cast<const ib_qp*>(uobj.object);
+      if (const auto& dct = static_cast<const mlx5_ib_qp*>(qp)->dct; dct) return id == devx::encode(prm::Opcode::CREATE_DCT, dct->dctn);
       return qp->qp_type != ib_qp_type::RAW_PACKET && id == devx::encode(prm::Opcode::CREATE_QP, qp->qp_num);
     }
     case UVERBS_OBJECT_SRQ: {

@@ -90,6 +90,7 @@ inline mlx5_ib_mr& to_mmr(ib_mr& m) {
 
 struct KernelCq;  // kernel_queue.h
 struct KernelQp;
+struct Dct;  // dct.h
 
 struct mlx5_ib_cq final : ib_cq, mlx5_core_cq {
   mlx5_ib_cq();
@@ -108,6 +109,7 @@ struct mlx5_ib_qp final : ib_qp, mlx5_core_qp {
   mlx5_ib_qp();
   ~mlx5_ib_qp() override;
   std::unique_ptr<KernelQp> kernel;  // of a kernel consumer
+  std::unique_ptr<Dct> dct;          // a DC target: no QP of the device
   std::mutex lock;                   // one state change at a time
   ib_qp_state state = ib_qp_state::RESET;
   std::uint32_t atomic_rd_en = 0;  // access flags in effect

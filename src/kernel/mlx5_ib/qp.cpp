@@ -4,6 +4,7 @@
 #include <cstddef>
 
 #include "base/log.h"
+#include "kernel/mlx5_ib/dct.h"
 #include "kernel/mlx5_ib/dev_resources.h"
 #include "kernel/mlx5_ib/kernel_queue.h"
 #include "kernel/mlx5_ib/mlx5_ib_dev.h"
@@ -45,7 +46,15 @@ void event(mlx5_core_qp& core, EventType type) {
   if (e != ~0u && qp.event_handler != nullptr) qp.event_handler(&qp, e, qp.qp_context);
 }
 
-Status check_flags(const mlx5_core_dev& m, std::uint32_t flags) {
+// Which end of DC a QP of the driver's type is to be.
+constexpr std::uint32_t kDcFlags = MLX5_QP_FLAG_TYPE_DCI | MLX5_QP_FLAG_TYPE_DCT;
+
+Status check_flags(const mlx5_core_dev& m, ib_qp_type type, std::uint32_t flags) {
+  if (type == ib_qp_type::DRIVER) {
+    std::uint32_t dc = flags & kDcFlags;
+    if (dc != MLX5_QP_FLAG_TYPE_DCI && dc != MLX5_QP_FLAG_TYPE_DCT) return refuse(EINVAL, "create_qp: a DC QP is either DCI or DCT");
+    flags &= ~kDcFlags;
+  }
   std::uint32_t known = MLX5_QP_FLAG_BFREG_INDEX | MLX5_QP_FLAG_UAR_PAGE_INDEX;
   if (m.cap_gen<prm::cmd_hca_cap::sctr_data_cqe>()) known |= MLX5_QP_FLAG_SCATTER_CQE | MLX5_QP_FLAG_ALLOW_SCATTER_CQE;
   if (m.cap_gen<prm::cmd_hca_cap::wq_signature>()) known |= MLX5_QP_FLAG_SIGNATURE;
@@ -100,7 +109,7 @@ void set_scatter_to_cqe(void* qpc, const ib_qp_init_attr& attr, std::uint32_t fl
   auto wide = [](ib_cq* cq) { return cq != nullptr && to_mcq(*cq).cqe_size == 128; };
   if (attr.qp_type == ib_qp_type::RC || attr.qp_type == ib_qp_type::UC)
     prm::set<prm::qpc::cs_res>(qpc, wide(attr.recv_cq) ? kResScat64 : kResScat32);
-  if (attr.qp_type != ib_qp_type::RC) return;
+  if (attr.qp_type != ib_qp_type::RC && attr.qp_type != ib_qp_type::DRIVER) return;
   if (attr.sq_sig_all || (flags & MLX5_QP_FLAG_ALLOW_SCATTER_CQE))
     prm::set<prm::qpc::cs_req>(qpc, wide(attr.send_cq) ? kReqScat64 : kReqScat32);
 }
@@ -116,6 +125,7 @@ std::uint8_t to_mlx5_st(ib_qp_type t) {
     case ib_qp_type::XRC_TGT: return 0x3;
     case ib_qp_type::SMI: return 0x7;
     case ib_qp_type::GSI: return 0x8;
+    case ib_qp_type::DRIVER: return 0x5;  // DCI: targets are no QPs
     default: return 0xff;
   }
 }
@@ -167,8 +177,9 @@ Result<std::unique_ptr<ib_qp>> create_xrc_target(mlx5_ib_dev& dev, const ib_qp_i
   return std::unique_ptr<ib_qp>(std::move(qp));
 }
 
-bool known_type(ib_qp_type t) {
+bool known_type(const mlx5_core_dev& m, ib_qp_type t) {
   switch (t) {
+    case ib_qp_type::DRIVER: return m.cap_gen<prm::cmd_hca_cap::dct>();
     case ib_qp_type::RC:
     case ib_qp_type::UC:
     case ib_qp_type::UD:
@@ -187,11 +198,11 @@ Result<std::unique_ptr<ib_qp>> create_qp(ib_device& d, ib_pd* ibpd, ib_qp_init_a
   auto& dev = to_mdev(d);
   auto& m = *dev.mdev;
   if (udata == nullptr && ibpd != nullptr && ibpd->ucontext == nullptr) return create_kernel_qp(dev, *ibpd, attr);
-  if (!known_type(attr.qp_type))
+  if (!known_type(m, attr.qp_type))
     return refuse(EOPNOTSUPP, "create_qp: QP type {} is not supported by this driver", static_cast<int>(attr.qp_type));
   DevResources::View devr = UHCA_TRY(dev.devr->get());
   std::uint32_t create_flags = attr.create_flags;
-  if (m.cap_gen<prm::cmd_hca_cap::block_lb_mc>()) create_flags &= ~kBlockMulticastLoopback;
+  if (attr.qp_type != ib_qp_type::DRIVER && m.cap_gen<prm::cmd_hca_cap::block_lb_mc>()) create_flags &= ~kBlockMulticastLoopback;
   if (create_flags != 0) return refuse(EOPNOTSUPP, "create_qp: create_flags {:#x} are not supported by the device", create_flags);
   if (attr.qp_type == ib_qp_type::XRC_TGT) return create_xrc_target(dev, attr, devr);
   if (udata == nullptr || ibpd == nullptr || ibpd->ucontext == nullptr)
@@ -206,7 +217,7 @@ Result<std::unique_ptr<ib_qp>> create_qp(ib_device& d, ib_pd* ibpd, ib_qp_init_a
   UHCA_CHECK(udata->check_in_tail(sizeof(Cmd)));
   Cmd ucmd;
   UHCA_CHECK(udata->copy_in(&ucmd, sizeof ucmd));
-  UHCA_CHECK(check_flags(m, ucmd.flags));
+  UHCA_CHECK(check_flags(m, attr.qp_type, ucmd.flags));
 
   auto qp = std::make_unique<mlx5_ib_qp>();
   qp->device = &d;
@@ -214,9 +225,18 @@ Result<std::unique_ptr<ib_qp>> create_qp(ib_device& d, ib_pd* ibpd, ib_qp_init_a
   qp->qp_type = attr.qp_type;
   qp->sq_sig_all = attr.sq_sig_all;
   qp->max_inline_data = attr.cap.max_inline_data;
+  std::uint32_t uidx = UHCA_TRY(user_index(c, udata->inlen >= offsetof(Cmd, uidx) + sizeof ucmd.uidx, ucmd.uidx));
+  if (attr.qp_type == ib_qp_type::DRIVER) {
+    if (ucmd.flags & MLX5_QP_FLAG_TYPE_DCT) {
+      UHCA_CHECK(create_dct(*qp, attr, ucmd, uidx));
+      ::mlx5_ib_create_qp_resp none{};
+      UHCA_CHECK(udata->copy_out(&none, sizeof none));
+      return std::unique_ptr<ib_qp>(std::move(qp));
+    }
+    if (attr.cap.max_recv_wr != 0 || attr.cap.max_recv_sge != 0) return refuse(EINVAL, "create_qp: a DCI receives nothing");
+  }
   UHCA_CHECK(size_receive_queue(m, *qp, attr, ucmd));
   UHCA_CHECK(size_send_queue(m, *qp, attr, ucmd));
-  std::uint32_t uidx = UHCA_TRY(user_index(c, udata->inlen >= offsetof(Cmd, uidx) + sizeof ucmd.uidx, ucmd.uidx));
   std::uint32_t uar = UHCA_TRY(uar_of(c, ucmd));
   if (ucmd.db_addr % 8) return refuse(EINVAL, "create_qp: doorbell record at {:#x} is not aligned to 8 bytes", ucmd.db_addr);
 
@@ -274,6 +294,7 @@ Status destroy_qp(ib_qp& ibqp) {
   auto& qp = to_mqp(ibqp);
   auto& m = *to_mdev(*qp.device).mdev;
   std::lock_guard g(qp.lock);
+  if (qp.dct) return destroy_dct(qp);
   // Linux goes to RESET first, so that the device is done with the queues when the number is freed.
   if (qp.state != ib_qp_state::RESET) {
     std::uint8_t in[prm::qp_2rst_in::kBytes] = {}, out[prm::qp_2rst_out::kBytes] = {};

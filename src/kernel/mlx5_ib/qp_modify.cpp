@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/log.h"
+#include "kernel/mlx5_ib/dct.h"
 #include "kernel/mlx5_ib/dev_resources.h"
 #include "kernel/mlx5_ib/kernel_queue.h"
 #include "kernel/mlx5_ib/mlx5_ib_dev.h"
@@ -59,6 +60,7 @@ std::uint32_t optional_of(const Transition& t, ib_qp_type type) {
     case ib_qp_type::UC: return t.uc;
     case ib_qp_type::UD:
     case ib_qp_type::GSI: return t.ud;
+    case ib_qp_type::DRIVER: return 0;
     default: return t.rc;
   }
 }
@@ -113,7 +115,9 @@ Status check_limits(const mlx5_core_dev& m, const mlx5_ib_qp& qp, const ib_qp_at
   std::uint32_t pkeys = 128u << m.cap_gen<prm::cmd_hca_cap::pkey_table_size>();
   if ((mask & IB_QP_PKEY_INDEX) && a.pkey_index >= pkeys)
     return refuse(EINVAL, "modify_qp: QP {:#x}: pkey_index {} of {}", qp.qpn, a.pkey_index, pkeys);
-  std::uint32_t req = 1u << m.cap_gen<prm::cmd_hca_cap::log_max_ra_res_qp>(), res = 1u << m.cap_gen<prm::cmd_hca_cap::log_max_ra_req_qp>();
+  std::uint32_t req = 1u << (qp.qp_type == ib_qp_type::DRIVER ? m.cap_gen<prm::cmd_hca_cap::log_max_ra_res_dc>()
+                                                              : m.cap_gen<prm::cmd_hca_cap::log_max_ra_res_qp>());
+  std::uint32_t res = 1u << m.cap_gen<prm::cmd_hca_cap::log_max_ra_req_qp>();
   if ((mask & IB_QP_MAX_QP_RD_ATOMIC) && a.max_rd_atomic > req)
     return refuse(EINVAL, "modify_qp: QP {:#x}: max_rd_atomic {}; the device has {} (max_qp_init_rd_atom)", qp.qpn, a.max_rd_atomic, req);
   if ((mask & IB_QP_MAX_DEST_RD_ATOMIC) && a.max_dest_rd_atomic > res)
@@ -235,10 +239,14 @@ Status modify_qp(ib_qp& ibqp, const ib_qp_attr& a, std::uint32_t mask, Udata* ud
   UHCA_CHECK(check_udata(udata));
   if (mask & IB_QP_RATE_LIMIT) return refuse(EOPNOTSUPP, "modify_qp: QP {:#x}: no rate limits", qp.qpn);
   std::lock_guard g(qp.lock);
+  if (qp.dct) return modify_dct(qp, a, mask, udata);
   S from = mask & IB_QP_CUR_STATE ? a.cur_qp_state : qp.state;
   S to = mask & IB_QP_STATE ? a.qp_state : from;
   std::string why;
-  if (!ib_modify_qp_is_ok(from, to, qp.qp_type, mask, &why))
+  if (qp.qp_type == ib_qp_type::DRIVER) {
+    if (!modify_dci_is_ok(from, to, mask))
+      return refuse(EINVAL, "modify_qp: DCI {:#x} {} -> {} with attribute mask {:#x}", qp.qpn, to_string(from), to_string(to), mask);
+  } else if (!ib_modify_qp_is_ok(from, to, qp.qp_type, mask, &why))
     return refuse(EINVAL, "modify_qp: QP {:#x} {} -> {}: {}", qp.qpn, to_string(from), to_string(to), why);
   UHCA_CHECK(check_limits(m, qp, a, mask));
   if (to == S::RESET && from == S::RESET) return success();
@@ -266,10 +274,15 @@ Status modify_qp(ib_qp& ibqp, const ib_qp_attr& a, std::uint32_t mask, Udata* ud
   return success();
 }
 
-Status query_qp(ib_qp& ibqp, ib_qp_attr& a, std::uint32_t, ib_qp_init_attr& init) {
+Status query_qp(ib_qp& ibqp, ib_qp_attr& a, std::uint32_t mask, ib_qp_init_attr& init) {
   auto& qp = to_mqp(ibqp);
   auto& m = *to_mdev(*qp.device).mdev;
   std::lock_guard g(qp.lock);
+  if (qp.dct) {
+    a = {};
+    init = {};
+    return query_dct(qp, a, mask);
+  }
   std::uint8_t in[prm::query_qp_in::kBytes] = {}, out[prm::query_qp_out::kBytes] = {};
   prm::set<prm::query_qp_in::opcode>(in, static_cast<std::uint16_t>(Opcode::QUERY_QP));
   prm::set<prm::query_qp_in::qpn>(in, qp.qpn);

@@ -3,19 +3,13 @@
 #include <rdma/mlx5_user_ioctl_cmds.h>
 
 #include "base/log.h"
-#include "user/mlx5/objects.h"
+#include "user/mlx5/devx.h"
 
 #define UHCA_EXPORT extern "C" __attribute__((visibility("default")))
 
 namespace uhca::mlx5 {
 
-bool is_ours(const ibv_device* device);
-
 namespace {
-
-bool ours(ibv_context* c) {
-  return c && is_ours(c->device);
-}
 
 constexpr std::uint64_t kFlagBlueFlame = 1 << 8;  // MLX5DV_CONTEXT_FLAGS_BLUEFLAME
 
@@ -230,14 +224,6 @@ UHCA_EXPORT ibv_qp* mlx5dv_create_qp(ibv_context* context, ibv_qp_init_attr_ex* 
 
 UHCA_EXPORT mlx5dv_qp_ex* mlx5dv_qp_ex_from_ibv_qp_ex(ibv_qp_ex* qp) {
   return &to_qp(qp)->dv;
-}
-
-UHCA_EXPORT int mlx5dv_devx_general_cmd(ibv_context* context, const void* in, std::size_t inlen, void* out, std::size_t outlen) {
-  if (!ours(context)) return EOPNOTSUPP;
-  ibv_command_buffer cmd(MLX5_IB_OBJECT_DEVX, MLX5_IB_METHOD_DEVX_OTHER);
-  cmd.in(MLX5_IB_ATTR_DEVX_OTHER_CMD_IN, in, inlen);
-  cmd.out(MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT, out, outlen);
-  return execute_ioctl(context, &cmd);
 }
 
 UHCA_EXPORT int _mlx5dv_query_port(ibv_context* context, std::uint32_t port, mlx5dv_port* info, std::size_t len) {

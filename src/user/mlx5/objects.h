@@ -242,7 +242,7 @@ struct Qp {
   WorkQueue sq, rq;
   std::uint32_t cur_post = 0;     // in basic blocks
   std::uint32_t sq_overhead = 0;  // bytes before the data segments that a WQE has room for
-  std::uint32_t transport = 0;    // bytes of the datagram or XRC segment
+  std::uint32_t transport = 0;    // bytes of the datagram, DC or XRC segment
   std::uint32_t max_inline = 0;
   std::uint8_t sq_signal_bits = 0;
   std::uint8_t next_fence = 0;
@@ -253,6 +253,7 @@ struct Qp {
   std::uint32_t uidx = 0;
   Indexed index;
   std::uint32_t get_ece = 0, set_ece = 0;
+  mlx5dv_dc_type dc_type = {};  // 0: none of DC
   std::uint8_t* last_ctrl = nullptr;
   WrBuild wr;
 };
@@ -320,6 +321,14 @@ int destroy_xrc_target(Qp* qp);
 inline bool is_xrc_target(const Qp* qp) {
   return qp->v.qp.qp_type == IBV_QPT_XRC_RECV;
 }
+// dc.cpp: which end of DC a QP is to be, 0 for ordinary QPs; targets, which have no queues in the program
+Result<mlx5dv_dc_type> dc_type_of(const ibv_qp_init_attr_ex* attr, const mlx5dv_qp_init_attr* dv);
+ibv_qp* create_dct(ibv_context* context, ibv_qp_init_attr_ex* attr, const mlx5dv_qp_init_attr& dv, std::uint32_t flags);
+int modify_dct(Qp* qp, const ibv_qp_attr* attr, int mask);
+inline bool is_dct(const Qp* qp) {
+  return qp->dc_type == MLX5DV_DCTYPE_DCT;
+}
+inline constexpr std::uint32_t kEceFirstVersion = 0x10000000;  // asks the kernel for ECE (rdma-core providers/mlx5/verbs.c)
 // qp.cpp
 ibv_qp* create_qp(ibv_context* context, ibv_qp_init_attr_ex* attr, const mlx5dv_qp_init_attr* dv);
 // post.cpp

@@ -53,6 +53,7 @@ int check_send(Qp* qp, const ibv_send_wr& wr, std::uint32_t nreq) {
     if ((wr.opcode == IBV_WR_ATOMIC_CMP_AND_SWP || wr.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) && !qp->atomics)
       return refuse(EOPNOTSUPP, "post_send on QP {:#x}: the device has no atomics", qp->v.qp.qp_num).value;
   }
+  if (qp->dc_type) return refuse(EINVAL, "post_send on QP {:#x}: DC requests name their target by ibv_wr_*", qp->v.qp.qp_num).value;
   if (wr.opcode == IBV_WR_BIND_MW && wr.bind_mw.bind_info.length > kMaxBindLength)
     return refuse(EOPNOTSUPP, "bind_mw: {} bytes, at most 2 GB", wr.bind_mw.bind_info.length).value;
   return 0;

@@ -9,7 +9,6 @@ namespace uhca::mlx5 {
 
 namespace {
 
-constexpr std::uint32_t kEceFirstVersion = 0x10000000;  // asks the kernel for ECE (rdma-core providers/mlx5/verbs.c)
 constexpr std::uint32_t kMellanoxVendorId = 0x15b3;
 
 bool scatter_to_cqe_wanted() {
@@ -28,8 +27,6 @@ Result<std::uint32_t> dv_flags(const mlx5dv_qp_init_attr* dv) {
   if (dv->comp_mask & ~std::uint64_t{MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS | MLX5DV_QP_INIT_ATTR_MASK_DC |
                                      MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS | MLX5DV_QP_INIT_ATTR_MASK_DCI_STREAMS})
     return refuse(EINVAL, "mlx5dv_create_qp: comp_mask {:#x}", dv->comp_mask);
-  if (dv->comp_mask & (MLX5DV_QP_INIT_ATTR_MASK_DC | MLX5DV_QP_INIT_ATTR_MASK_DCI_STREAMS))
-    return refuse(EOPNOTSUPP, "mlx5dv_create_qp: no DC QPs");
   if (dv_ops(dv) & ~std::uint64_t{MLX5DV_QP_EX_WITH_RAW_WQE})
     return refuse(EOPNOTSUPP, "mlx5dv_create_qp: send_ops_flags {:#x}", dv->send_ops_flags);
   if (!(dv->comp_mask & MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS)) return flags;
@@ -55,7 +52,8 @@ int check_create(const ibv_qp_init_attr_ex* attr) {
                                   IBV_QP_INIT_ATTR_MAX_TSO_HEADER | IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH |
                                   IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
   if (attr->comp_mask & ~known) return refuse(EINVAL, "create_qp: comp_mask {:#x}", attr->comp_mask).value;
-  if (attr->qp_type != IBV_QPT_RC && attr->qp_type != IBV_QPT_UC && attr->qp_type != IBV_QPT_UD && attr->qp_type != IBV_QPT_XRC_SEND)
+  if (attr->qp_type != IBV_QPT_RC && attr->qp_type != IBV_QPT_UC && attr->qp_type != IBV_QPT_UD && attr->qp_type != IBV_QPT_XRC_SEND &&
+      attr->qp_type != IBV_QPT_DRIVER)
     return refuse(EOPNOTSUPP, "create_qp: QP type {} is not supported", static_cast<int>(attr->qp_type)).value;
   if (attr->comp_mask & (IBV_QP_INIT_ATTR_MAX_TSO_HEADER | IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH | IBV_QP_INIT_ATTR_XRCD))
     return refuse(EINVAL, "create_qp: comp_mask {:#x} is not for QP type {}", attr->comp_mask, static_cast<int>(attr->qp_type)).value;
@@ -156,7 +154,7 @@ ibv_qp* create_qp_op(ibv_pd* pd, ibv_qp_init_attr* attr) {
 
 // Of the segment between the control segment and the operation's own.
 std::uint32_t transport_bytes(ibv_qp_type type) {
-  if (type == IBV_QPT_UD) return static_cast<std::uint32_t>(prm::wqe_av::kBytes);
+  if (type == IBV_QPT_UD || type == IBV_QPT_DRIVER) return static_cast<std::uint32_t>(prm::wqe_av::kBytes);
   if (type == IBV_QPT_XRC_SEND) return static_cast<std::uint32_t>(prm::wqe_xrc_seg::kBytes);
   return 0;
 }
@@ -176,8 +174,10 @@ int destroy_qp(ibv_qp* ibqp) {
     clean_cqs_locked(qp);
     clear_uidx(ctx, qp->uidx);
   }
-  free_queues(ctx, parent, qp);
-  if (parent) --parent->refs;
+  if (!is_dct(qp)) {
+    free_queues(ctx, parent, qp);
+    if (parent) --parent->refs;
+  }
   delete qp;
   return 0;
 }
@@ -195,6 +195,7 @@ int query_qp(ibv_qp* ibqp, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init) 
 
 int modify_qp(ibv_qp* ibqp, ibv_qp_attr* attr, int mask) {
   Qp* qp = to_qp(ibqp);
+  if (is_dct(qp)) return modify_dct(qp, attr, mask);
   int err;
   if ((mask & IBV_QP_RATE_LIMIT) || qp->set_ece) {
     mlx5_ib_modify_qp in = {};
@@ -277,8 +278,12 @@ ibv_qp* create_qp(ibv_context* context, ibv_qp_init_attr_ex* attr, const mlx5dv_
   Context* ctx = to_ctx(context);
   if (attr->qp_type == IBV_QPT_XRC_RECV) return create_xrc_target(context, attr);
   if (int err = check_create(attr)) return fail(Errno{err});
+  auto dc = dc_type_of(attr, dv);
+  if (!dc) return fail(dc.error());
   auto flags = dv_flags(dv);
   if (!flags) return fail(flags.error());
+  if (*dc == MLX5DV_DCTYPE_DCT) return create_dct(context, attr, *dv, *flags);
+  if (*dc == MLX5DV_DCTYPE_DCI) *flags |= MLX5_QP_FLAG_TYPE_DCI;
   bool with_ops = attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
   std::uint64_t ops = with_ops ? attr->send_ops_flags : 0;
   if (!with_ops && dv_ops(dv)) {
@@ -288,6 +293,8 @@ ibv_qp* create_qp(ibv_context* context, ibv_qp_init_attr_ex* attr, const mlx5dv_
     if (!all) return fail(all.error());
     ops = *all;
   }
+  // Data that comes inside the CQE is placed by the parser, which knows no DC WQEs (nor does rdma-core's).
+  if (*dc && with_ops) *flags &= ~std::uint32_t{MLX5_QP_FLAG_SCATTER_CQE};
   auto sq = plan_sq(ctx->limits, attr->qp_type, ops, attr->cap);
   if (!sq) return fail(sq.error());
   auto rq = plan_rq(ctx->limits, attr->cap, attr->srq || attr->qp_type == IBV_QPT_XRC_SEND);
@@ -315,6 +322,7 @@ ibv_qp* create_qp(ibv_context* context, ibv_qp_init_attr_ex* attr, const mlx5dv_
   qp->max_inline = sq->max_inline;
   qp->sq_overhead = *overhead;
   qp->transport = transport_bytes(attr->qp_type);
+  qp->dc_type = *dc;
 
   int err = with_ops ? fill_wr_builders(qp, attr->qp_type, ops, dv_ops(dv)) : 0;
   if (!err && !alloc_queues(ctx, parent, qp, rq->bytes + sq->bytes)) err = errno;

@@ -26,7 +26,8 @@ Result<std::uint64_t> default_send_ops(ibv_qp_type type) {
     case IBV_QPT_RC:
     case IBV_QPT_UC:
     case IBV_QPT_XRC_SEND:
-    case IBV_QPT_XRC_RECV: return kOpsConnected;
+    case IBV_QPT_XRC_RECV:
+    case IBV_QPT_DRIVER: return kOpsConnected;
     case IBV_QPT_UD: return std::uint64_t{IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM};
     default: return refuse(EINVAL, "create_qp: QP type {} has no send queue format here", static_cast<int>(type));
   }
@@ -41,7 +42,8 @@ Result<std::uint32_t> sq_overhead(ibv_qp_type type, std::uint64_t ops) {
   switch (type) {
     case IBV_QPT_RC:
     case IBV_QPT_UC: return size;
-    case IBV_QPT_UD: return size + static_cast<std::uint32_t>(prm::wqe_av::kBytes);
+    case IBV_QPT_UD:
+    case IBV_QPT_DRIVER: return size + static_cast<std::uint32_t>(prm::wqe_av::kBytes);
     case IBV_QPT_XRC_SEND:
     case IBV_QPT_XRC_RECV: return size + static_cast<std::uint32_t>(prm::wqe_xrc_seg::kBytes);
     default: return refuse(EINVAL, "create_qp: QP type {} has no send queue format here", static_cast<int>(type));

@@ -3,13 +3,11 @@
 #include <sys/mman.h>
 
 #include "base/log.h"
-#include "user/mlx5/objects.h"
+#include "user/mlx5/devx.h"
 
 #define UHCA_EXPORT extern "C" __attribute__((visibility("default")))
 
 namespace uhca::mlx5 {
-
-bool is_ours(const ibv_device* device);
 
 int alloc_uar(Context* ctx, std::uint32_t type, Uar* u) {
   ibv_command_buffer cmd(MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_ALLOC);
@@ -60,7 +58,7 @@ using namespace uhca;
 using namespace uhca::mlx5;
 
 UHCA_EXPORT mlx5dv_devx_uar* mlx5dv_devx_alloc_uar(ibv_context* context, std::uint32_t flags) {
-  if (!context || !is_ours(context->device)) return mlx5::fail(Errno{EOPNOTSUPP});
+  if (!ours(context)) return mlx5::fail(Errno{EOPNOTSUPP});
   if (flags != MLX5_IB_UAPI_UAR_ALLOC_TYPE_BF && flags != MLX5_IB_UAPI_UAR_ALLOC_TYPE_NC && flags != kDedicatedNc)
     return mlx5::fail(refuse(EOPNOTSUPP, "devx_alloc_uar: type {:#x}", flags));
   Context* ctx = to_ctx(context);

@@ -78,7 +78,8 @@ struct CtrlSeg {
   std::uint32_t qpn = 0;
   unsigned ds = 0;
   std::uint8_t fm_ce_se = 0;
-  std::uint32_t imm = 0;  // immediate, key to invalidate, or the UMR's mkey
+  std::uint16_t stream = 0;  // of a DCI
+  std::uint32_t imm = 0;     // immediate, key to invalidate, or the UMR's mkey
 };
 
 inline void put_ctrl(std::uint8_t* seg, const CtrlSeg& c) {
@@ -90,6 +91,7 @@ inline void put_ctrl(std::uint8_t* seg, const CtrlSeg& c) {
   prm::set<S::qpn>(b, c.qpn);
   prm::set<S::ds>(b, c.ds);
   prm::set<S::fm_ce_se>(b, c.fm_ce_se);
+  prm::set<S::dci_stream_channel_id>(b, c.stream);
   prm::set<S::imm>(b, c.imm);
   std::memcpy(seg, b, sizeof b);
 }
@@ -134,16 +136,19 @@ inline void put_inline_header(std::uint8_t* seg, std::uint32_t bytes) {
 }
 
 // The datagram segment: the address vector that the AH holds, with the destination of this work request.
-inline void put_datagram(std::uint8_t* seg, const std::uint8_t* av, std::uint32_t remote_qpn, std::uint32_t qkey) {
+// key: a Q_Key in the upper half, or the whole key of a DC target.
+inline void put_address(std::uint8_t* seg, const std::uint8_t* av, std::uint32_t remote_qpn, std::uint64_t key) {
   using S = prm::wqe_av;
   std::uint8_t b[S::kBytes];
   std::memcpy(b, av, sizeof b);
-  prm::set<S::qkey_or_dc_key>(b, 0);
-  prm::set<S::qkey>(b, qkey);
+  prm::set<S::qkey_or_dc_key>(b, key);
   b[prm::byte_of<S::ext>] = 0;
   prm::set<S::ext>(b, 1);
   prm::set<S::dqp_dct>(b, remote_qpn & 0xffffff);
   std::memcpy(seg, b, sizeof b);
+}
+inline void put_datagram(std::uint8_t* seg, const std::uint8_t* av, std::uint32_t remote_qpn, std::uint32_t qkey) {
+  put_address(seg, av, remote_qpn, std::uint64_t{qkey} << 32);
 }
 
 inline void put_xrc(std::uint8_t* seg, std::uint32_t srqn) {

@@ -206,9 +206,24 @@ void wr_set_xrc_srqn(ibv_qp_ex* q, std::uint32_t remote_srqn) {
   setter_done(qp);
 }
 
+Qp* of_dv(mlx5dv_qp_ex* dv) {
+  return reinterpret_cast<Qp*>(reinterpret_cast<std::uint8_t*>(dv) - offsetof(Qp, dv));
+}
+
+void wr_set_dc_addr(mlx5dv_qp_ex* dv, ibv_ah* ah, std::uint32_t remote_dctn, std::uint64_t dc_key) {
+  Qp* qp = of_dv(dv);
+  if (!can_set(qp)) return;
+  put_address(qp->wr.address, to_ah(ah)->av, remote_dctn, dc_key);
+  setter_done(qp);
+}
+void wr_set_dc_addr_stream(mlx5dv_qp_ex* dv, ibv_ah* ah, std::uint32_t remote_dctn, std::uint64_t dc_key, std::uint16_t stream) {
+  of_dv(dv)->wr.ctrl.stream = stream;
+  wr_set_dc_addr(dv, ah, remote_dctn, dc_key);
+}
+
 // A WQE that the program built: its size, data and flags are the program's own; only its place in the queue is put in.
 void wr_raw_wqe(mlx5dv_qp_ex* dv, const void* raw) {
-  Qp* qp = reinterpret_cast<Qp*>(reinterpret_cast<std::uint8_t*>(dv) - offsetof(Qp, dv));
+  Qp* qp = of_dv(dv);
   WrBuild& b = qp->wr;
   if (b.err) return;
   const auto* wqe = static_cast<const std::uint8_t*>(raw);
@@ -242,7 +257,7 @@ constexpr std::uint64_t kOpsAtomic = IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_
 
 int fill_wr_builders(Qp* qp, ibv_qp_type type, std::uint64_t ops, std::uint64_t dv_ops) {
   ibv_qp_ex& q = qp->v.qp_ex.base;
-  bool reliable = type == IBV_QPT_RC || type == IBV_QPT_XRC_SEND;
+  bool reliable = type == IBV_QPT_RC || type == IBV_QPT_XRC_SEND || type == IBV_QPT_DRIVER;
   std::uint64_t supported = reliable ? kOpsRc : type == IBV_QPT_UC ? kOpsUc : type == IBV_QPT_UD ? kOpsUd : 0;
   if (!supported || (ops & ~supported))
     return refuse(EOPNOTSUPP, "create_qp: send_ops_flags {:#x} for QP type {} (supported {:#x})", ops, static_cast<int>(type), supported)
@@ -269,6 +284,10 @@ int fill_wr_builders(Qp* qp, ibv_qp_type type, std::uint64_t ops, std::uint64_t 
   q.wr_bind_mw = wr_bind_mw;
   q.wr_local_inv = wr_local_inv;
   if (type == IBV_QPT_XRC_SEND) q.wr_set_xrc_srqn = wr_set_xrc_srqn;
+  if (type == IBV_QPT_DRIVER) {
+    qp->dv.wr_set_dc_addr = wr_set_dc_addr;
+    qp->dv.wr_set_dc_addr_stream = wr_set_dc_addr_stream;
+  }
   if (reliable) {
     q.wr_rdma_read = wr_rdma_read;
     q.wr_atomic_cmp_swp = wr_atomic_cmp_swp;

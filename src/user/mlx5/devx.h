@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: MIT
+// Objects of DEVX: commands that the program builds itself, and what they made.
+#pragma once
+
+#include "user/mlx5/objects.h"
+
+// Opaque in <infiniband/mlx5dv.h>.
+struct mlx5dv_devx_obj {
+  ibv_context* context = nullptr;
+  std::uint32_t handle = 0;
+  std::uint32_t type = 0;       // general objects: their kind
+  std::uint32_t object_id = 0;  // what the device called it
+  std::uint8_t log_range = 0;   // general objects made in bulk
+};
+
+namespace uhca::mlx5 {
+
+bool is_ours(const ibv_device* device);
+inline bool ours(const ibv_context* c) {
+  return c && is_ours(c->device);
+}
+
+}  // namespace uhca::mlx5
