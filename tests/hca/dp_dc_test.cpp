@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Dynamically connected transport: initiators that turn from target to target, sessions, access keys (case E11), loss.
 #include "hca/srq_harness.h"
+#include "prm/cmd_flow.h"
+#include "prm/cmd_vport.h"
 
 namespace uhca::hcatest {
 namespace {
@@ -109,6 +111,28 @@ TEST_F(DpDc, EveryOperation) {
   EXPECT_EQ(word_at(dst, 16000), 3u);
   EXPECT_EQ(wire_log()[0], "DC_SEND_FIRST@16");
   EXPECT_EQ(bench.bus.faults(), 0u);
+}
+
+// With a driver for plain Ethernet, which takes what is for no QP of the device.
+TEST_F(DpDc, ATargetGetsItsFramesBesideAnEthernetDriver) {
+  setup();
+  Request<prm::create_flow_table_in> t(prm::Opcode::CREATE_FLOW_TABLE);
+  prm::set<prm::flow_table_context::level>(t.at<prm::create_flow_table_in::flow_table_context>(), 1);
+  Reply table = bench.cmd.exec(t);
+  ASSERT_TRUE(table.ok());
+  Request<prm::set_flow_table_root_in> root(prm::Opcode::SET_FLOW_TABLE_ROOT);
+  root.set<prm::set_flow_table_root_in::table_id>(table.get<prm::create_flow_table_out::table_id>());
+  ASSERT_TRUE(bench.cmd.exec(root).ok());
+  Request<prm::modify_nic_vport_context_in> roce(prm::Opcode::MODIFY_NIC_VPORT_CONTEXT);
+  roce.set<prm::modify_nic_vport_context_in::field_select>(1 << 1);
+  prm::set<prm::nic_vport_context::roce_en>(roce.at<prm::modify_nic_vport_context_in::nic_vport_context>(), 1);
+  ASSERT_TRUE(bench.cmd.exec(roce).ok());
+  post_srq(x.srq, {sge(dst, 4000)});
+  post(a, {.sges = {sge(src, 3000)}, .av = to(x)});
+  run();
+  EXPECT_EQ(syndromes(sends(a)), Syndromes{0});
+  EXPECT_EQ(received(x).size(), 1u);
+  EXPECT_TRUE(same(src, dst, 3000));
 }
 
 TEST_F(DpDc, InitiatorsTurnFromTargetToTarget) {
