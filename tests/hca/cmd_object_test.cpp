@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The life of objects: created, queried, refused while in use, gone. Numbers are reused last.
+#include "device/hca/caps.h"
 #include "hca/harness.h"
 #include "prm/cmd_eth.h"
 #include "prm/cmd_flow.h"
@@ -108,6 +109,17 @@ TEST_F(CmdObject, MkeyRefusals) {
   EXPECT_EQ(with([](R&, void* c) { prm::set<prm::mkc::access_mode_4_2>(c, 1); }), S::BAD_PARAM) << "device memory";
   EXPECT_EQ(with([](R& r, void*) { r.set<prm::create_mkey_in::translations_octword_actual_size>(0x10000000); }), S::BAD_INP_LEN);
   EXPECT_EQ(with([](R& r, void*) { r.set<prm::create_mkey_in::pg_access>(1); }), S::BAD_PARAM);
+  auto with_klms = [&](unsigned octwords, unsigned room) {
+    return with([=](R& r, void* c) {
+      prm::set<prm::mkc::access_mode_1_0>(c, 2);
+      prm::set<prm::mkc::translations_octword_size>(c, room);
+      r.set<prm::create_mkey_in::translations_octword_actual_size>(octwords);
+    });
+  };
+  EXPECT_EQ(with_klms(2, 4), S::OK);
+  EXPECT_EQ(with_klms(0, 1u << hca::kLogMaxKlmList), S::OK);
+  EXPECT_EQ(with_klms(0, (1u << hca::kLogMaxKlmList) + 1), S::BAD_PARAM) << "room for more KLMs than QUERY_HCA_CAP offers";
+  EXPECT_EQ(with_klms((1u << hca::kLogMaxKlmList) + 1, 4), S::BAD_PARAM);
 }
 
 TEST_F(CmdObject, MkeyCanBeQueried) {
@@ -348,6 +360,8 @@ TEST_F(CmdObject, FlowObjectsHoldEachOther) {
   ASSERT_TRUE(g.ok());
   std::uint32_t gid = g.get<prm::create_flow_group_out::group_id>();
   EXPECT_EQ(group(low, 7, 9).status(), S::BAD_PARAM) << "overlaps";
+  EXPECT_EQ(group(low, 0, 0).status(), S::BAD_PARAM) << "overlaps";
+  EXPECT_EQ(group(low, 3, 3).status(), S::BAD_PARAM) << "overlaps";
   EXPECT_EQ(group(low, 8, 16).status(), S::BAD_PARAM) << "beyond the table";
   EXPECT_EQ(entry(low, 8, gid, high), S::BAD_PARAM) << "outside of the group";
   EXPECT_EQ(entry(low, 1, gid, low), S::BAD_PARAM) << "to itself";

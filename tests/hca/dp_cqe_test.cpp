@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Forms of CQEs: data inside (32 and 64 bytes), collapsed queues, resizing under traffic.
+#include <array>
+
 #include "hca/dp_harness.h"
 
 namespace uhca::hcatest {
@@ -58,6 +60,41 @@ TEST_F(DpCqe, LargeEntriesTakeSixtyFourBytes) {
   EXPECT_EQ(v[0].format, 2u);
   EXPECT_EQ(v[0].imm, 9u);
   EXPECT_EQ(std::memcmp(entry(b.rcq, 0), bench.bus.host(src.mem), 64), 0);
+}
+
+// The CQ's memory starts half an entry before the end of a page: data in one page, the CQE64 in the next, which lies elsewhere.
+TEST_F(DpCqe, HalvesOfALargeEntryInTwoPages) {
+  setup(128, 0x22, 2);
+  CqHandle h;
+  auto req = bench.cq_request(2, h, 128);
+  std::array<pci::DmaAddr, 2> pages{bench.bus.alloc(4096), 0};
+  bench.bus.alloc(4096);
+  pages[1] = bench.bus.alloc(4096);
+  Request<prm::create_cq_in> two(prm::Opcode::CREATE_CQ, 0, 16);
+  std::copy_n(req.bytes.begin(), prm::create_cq_in::kBytes, two.bytes.begin());
+  prm::set<prm::cqc::page_offset>(two.at<prm::create_cq_in::cq_context>(), 63);
+  for (std::size_t i = 0; i < 2; ++i) store_be<std::uint64_t>(two.bytes.data() + prm::create_cq_in::kBytes + i * 8, pages[i]);
+  Reply out = bench.cmd.exec(two);
+  ASSERT_TRUE(out.ok());
+  h.cqn = out.get<prm::create_cq_out::cqn>();
+  QpSpec s = b.qp.spec;
+  s.recv_cqn = h.cqn;
+  End c = b;
+  c.qp = bench.create_qp(s);
+  c.rq_pi = 0;
+  PathSpec pa = path_a, pc = path_b;
+  pa.remote_qpn = c.qp.qpn;
+  ASSERT_TRUE(bench.simple(prm::Opcode::TO_2RST_QP, a.qp.qpn).ok());
+  bench.connect(a.qp, pa);
+  bench.connect(c.qp, pc);
+  post_recv(c, {sge(dst, 64)});
+  post(a, {.sges = {sge(src, 64)}});
+  run();
+  EXPECT_EQ(syndromes(sends(a)), (Syndromes{0}));
+  EXPECT_EQ(std::memcmp(bench.bus.host(pages[0]) + 4096 - 64, bench.bus.host(src.mem), 64), 0);
+  const std::uint8_t* cqe = bench.bus.host(pages[1]);
+  EXPECT_EQ(prm::get<prm::cqe64::byte_cnt>(cqe), 64u);
+  EXPECT_EQ(prm::get<prm::cqe64::format>(cqe), 2u);
 }
 
 TEST_F(DpCqe, ReadsAndAtomicsAnswerInTheCqe) {

@@ -42,9 +42,10 @@ class DpDc : public SrqTest {
     fill(src, 5);
     async_events();
   }
-  DctHandle create_dct(std::uint32_t user_index) {
+  DctHandle create_dct(std::uint32_t user_index) { return create_dct(user_index, bench.create_cq(6)); }
+  DctHandle create_dct(std::uint32_t user_index, const CqHandle& cq) {
     DctHandle h;
-    h.cq = bench.create_cq(6);
+    h.cq = cq;
     h.srq = create_rmp(4);
     Request<prm::create_dct_in> r(prm::Opcode::CREATE_DCT);
     void* c = r.at<prm::create_dct_in::dct_context_entry>();
@@ -63,6 +64,15 @@ class DpDc : public SrqTest {
     EXPECT_TRUE(out.ok());
     h.dctn = out.get<prm::create_dct_out::dctn>();
     return h;
+  }
+  void post_nop(End& e) {
+    std::uint8_t raw[64] = {};
+    prm::set<prm::wqe_ctrl_seg::wqe_index>(raw, e.sq_pi);
+    prm::set<prm::wqe_ctrl_seg::opcode>(raw, static_cast<unsigned>(WqeOpcode::NOP));
+    prm::set<prm::wqe_ctrl_seg::qpn>(raw, e.qp.qpn);
+    prm::set<prm::wqe_ctrl_seg::ds>(raw, 1);
+    prm::set<prm::wqe_ctrl_seg::fm_ce_se>(raw, prm::kWqeCtrlCqUpdate);
+    post_raw(e, raw, 16, false);
   }
   Av to(const DctHandle& h, std::uint64_t key = kKey) {
     Av v;
@@ -157,6 +167,42 @@ TEST_F(DpDc, InitiatorsTurnFromTargetToTarget) {
     if (p.bth.dest_qp == x.dctn || p.bth.dest_qp == y.dctn)
       if (p.dc_eth.src_qp == a.qp.qpn) order.push_back(p.bth.dest_qp);
   EXPECT_EQ(order, (std::vector<std::uint32_t>{x.dctn, y.dctn, x.dctn, y.dctn, x.dctn, y.dctn, x.dctn, y.dctn}));
+}
+
+// A request that sends nothing belongs to no target: the message behind it may turn the initiator.
+TEST_F(DpDc, LocalRequestsInFrontOfAMessage) {
+  setup();
+  post(a, {.op = WqeOpcode::RDMA_WRITE, .sges = {sge(src, 8)}, .raddr = dst.va, .rkey = dst.key, .av = to(x)});
+  run();
+  EXPECT_EQ(syndromes(sends(a)), (Syndromes{0}));
+  post_nop(a);
+  post(a, {.op = WqeOpcode::RDMA_WRITE, .sges = {sge(src, 8)}, .raddr = dst.va + 64, .rkey = dst.key, .av = to(y)}, false);
+  post_nop(a);
+  post(a, {.op = WqeOpcode::RDMA_WRITE, .sges = {sge(src, 8)}, .raddr = dst.va + 128, .rkey = dst.key, .av = to(x)});
+  run_for(1'000'000'000);
+  EXPECT_EQ(syndromes(sends(a)), (Syndromes{0, 0, 0, 0}));
+  EXPECT_EQ(word_at(dst, 64), word_at(src, 0));
+  EXPECT_EQ(word_at(dst, 128), word_at(src, 0));
+  EXPECT_EQ(bench.hca.next_deadline(), kNever);
+}
+
+// The completion has nowhere to go: the peer must not be told that the message arrived.
+TEST_F(DpDc, OverrunOfTheTargetsCqIsAnOperationalError) {
+  setup();
+  CqHandle small = bench.create_cq(0);
+  x = create_dct(3, small);
+  for (int i = 0; i < 3; ++i) post_srq(x.srq, {sge(dst, 1000)});
+  async_events();
+  for (int i = 0; i < 3; ++i) {
+    post(a, {.sges = {sge(src, 8)}, .av = to(x)});
+    run();
+  }
+  EXPECT_EQ(syndromes(sends(a)), (Syndromes{0, 0x14, 0x05}));
+  EXPECT_EQ(async_events().at(0), 0x04u) << "CQ error";
+  // Others meet the same.
+  post(b, {.sges = {sge(src, 8)}, .av = to(x)});
+  run();
+  EXPECT_EQ(syndromes(sends(b)), (Syndromes{0x14}));
 }
 
 TEST_F(DpDc, LossOfEveryPacketIsMadeUp) {

@@ -227,6 +227,19 @@ TEST_F(DpXrc, SendsReachTheSrqThatTheyName) {
             (std::vector<std::string>{"XRC_SEND_FIRST@16", "XRC_SEND_MIDDLE@17", "XRC_SEND_LAST_IMM@18", "XRC_ACKNOWLEDGE@18"}));
 }
 
+// The CQ is the SRQ's, not the target QP's: the initiator is told, nevertheless.
+TEST_F(DpXrc, OverrunOfTheSrqsCqIsAnOperationalError) {
+  setup();
+  SrqHandle narrow = create_xrc_srq(4, xrcd, bench.create_cq(0).cqn, 0x111);
+  for (int i = 0; i < 3; ++i) post_srq(narrow, {sge(dst, 64)});
+  for (int i = 0; i < 3; ++i) {
+    post(a, {.sges = {sge(src, 8)}, .xrc_srqn = narrow.srqn});
+    run();
+  }
+  EXPECT_EQ(syndromes(sends(a)), (std::vector<unsigned>{0, 0x14, 0x05}));
+  EXPECT_EQ(state(b), hca::QpState::kErr);
+}
+
 TEST_F(DpXrc, WriteReadAndAtomics) {
   setup();
   post(a, {.op = WqeOpcode::RDMA_WRITE, .sges = {sge(src, 3000)}, .raddr = dst.va, .rkey = dst.key, .xrc_srqn = xsrq.srqn});

@@ -489,10 +489,29 @@ TEST_F(EthRecv, RoceForAQpIsTheTransports) {
   arrive(roce(qp.qpn, kPeerMac));
   EXPECT_TRUE(poll(rq)) << "another station's";
   EXPECT_EQ(frames(), 1u);
+  Request<prm::create_rmp_in> rmp(prm::Opcode::CREATE_RMP, 0, 8);
+  prm::set<prm::rmpc::state>(rmp.at<prm::create_rmp_in::ctx>(), 1);
+  void* wq = prm::at<prm::rmpc::wq>(rmp.at<prm::create_rmp_in::ctx>());
+  prm::set<prm::wq::log_wq_sz>(wq, 4);
+  prm::set<prm::wq::log_wq_stride>(wq, 6);
+  prm::set<prm::wq::pd>(wq, bench.pd);
+  prm::set<prm::wq::dbr_addr>(wq, bench.bus.alloc(64));
+  store_be<std::uint64_t>(rmp.bytes.data() + prm::create_rmp_in::kBytes, bench.bus.alloc(4096));
+  Request<prm::create_dct_in> dct(prm::Opcode::CREATE_DCT);
+  void* c = dct.at<prm::create_dct_in::dct_context_entry>();
+  prm::set<prm::dctc::pd>(c, bench.pd);
+  prm::set<prm::dctc::cqn>(c, cq.cqn);
+  prm::set<prm::dctc::srqn_xrqn>(c, bench.cmd.exec(rmp).get<prm::create_rmp_out::rmpn>());
+  prm::set<prm::dctc::mtu>(c, 3);
+  Reply made = bench.cmd.exec(dct);
+  ASSERT_TRUE(made.ok());
+  arrive(roce(made.get<prm::create_dct_out::dctn>()));
+  EXPECT_FALSE(poll(rq)) << "a DCT's";
+  EXPECT_EQ(frames(), 2u);
   set_roce(false);
   arrive(roce(qp.qpn));
   EXPECT_TRUE(poll(rq)) << "RoCE is off";
-  EXPECT_EQ(frames(), 1u);
+  EXPECT_EQ(frames(), 2u);
 }
 
 TEST_F(EthRecv, WithoutADriverPlainEthernetIsDiscarded) {

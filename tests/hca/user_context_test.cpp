@@ -3,6 +3,8 @@
 #include "device/hca/cmd_if.h"
 #include "device/hca/ownership.h"
 #include "hca/harness.h"
+#include "prm/cmd_eth.h"
+#include "prm/cmd_flow.h"
 #include "prm/hca_cap.h"
 #include "prm/umem_ref.h"
 
@@ -41,6 +43,131 @@ class UserContext : public ::testing::Test {
     Reply r = bench.cmd.exec(umem_request(uid, pages, offset, at));
     EXPECT_TRUE(r.ok());
     return r.get<prm::create_umem_out::umem_id>();
+  }
+  template <class R>
+  Reply exec_as(std::uint32_t uid, R r) {
+    prm::set<prm::general_obj_in_cmd_hdr::uid>(r.bytes.data(), uid);
+    return bench.cmd.exec(r);
+  }
+  template <class R>
+  S as(std::uint32_t uid, R r) {
+    return exec_as(uid, std::move(r)).status();
+  }
+  // The number of a new object; they all lie at the same place.
+  template <class R>
+  std::uint32_t made(std::uint32_t uid, R r) {
+    Reply out = exec_as(uid, std::move(r));
+    EXPECT_TRUE(out.ok()) << static_cast<int>(out.status());
+    return out.get<prm::create_cq_out::cqn>();
+  }
+  std::uint32_t pd_of(std::uint32_t uid) { return made(uid, Request<prm::alloc_pd_in>(Op::ALLOC_PD)); }
+  std::uint32_t cq_of(std::uint32_t uid) {
+    CqHandle h;
+    return made(uid, bench.cq_request(4, h));
+  }
+  template <class In>
+  Request<In> queue_request(Op op, std::uint32_t cqn, std::uint32_t pd) {  // RQ or SQ
+    Request<In> r(op, 0, 8);
+    void* c = r.template at<In::ctx>();
+    prm::set<prm::rqc::cqn>(c, cqn);
+    void* wq = prm::at<prm::rqc::wq>(c);
+    prm::set<prm::wq::wq_type>(wq, 1);
+    prm::set<prm::wq::pd>(wq, pd);
+    prm::set<prm::wq::uar_page>(wq, bench.uar);
+    prm::set<prm::wq::dbr_addr>(wq, bench.bus.alloc(64));
+    prm::set<prm::wq::log_wq_stride>(wq, 6);
+    prm::set<prm::wq::log_wq_sz>(wq, 4);
+    store_be<std::uint64_t>(r.bytes.data() + In::kBytes, bench.bus.alloc(4096));
+    return r;
+  }
+  Request<prm::create_rmp_in> rmp_request(std::uint32_t pd) {
+    Request<prm::create_rmp_in> r(Op::CREATE_RMP, 0, 8);
+    void* c = r.at<prm::create_rmp_in::ctx>();
+    prm::set<prm::rmpc::state>(c, 1);
+    void* wq = prm::at<prm::rmpc::wq>(c);
+    prm::set<prm::wq::pd>(wq, pd);
+    prm::set<prm::wq::dbr_addr>(wq, bench.bus.alloc(64));
+    prm::set<prm::wq::log_wq_stride>(wq, 6);
+    prm::set<prm::wq::log_wq_sz>(wq, 4);
+    store_be<std::uint64_t>(r.bytes.data() + prm::create_rmp_in::kBytes, bench.bus.alloc(4096));
+    return r;
+  }
+  Request<prm::create_xrc_srq_in> xrc_srq_request(std::uint32_t pd, std::uint32_t xrcd, std::uint32_t cqn) {
+    Request<prm::create_xrc_srq_in> r(Op::CREATE_XRC_SRQ, 0, 8);
+    void* c = r.at<prm::create_xrc_srq_in::xrc_srq_context_entry>();
+    prm::set<prm::xrc_srqc::log_xrc_srq_size>(c, 4);
+    prm::set<prm::xrc_srqc::log_rq_stride>(c, 2);
+    prm::set<prm::xrc_srqc::pd>(c, pd);
+    prm::set<prm::xrc_srqc::xrcd>(c, xrcd);
+    prm::set<prm::xrc_srqc::cqn>(c, cqn);
+    pci::DmaAddr dbr = bench.bus.alloc(64);
+    prm::set<prm::xrc_srqc::db_record_addr_h>(c, dbr >> 32);
+    prm::set<prm::xrc_srqc::db_record_addr_l>(c, (dbr & 0xffffffff) >> 2);
+    store_be<std::uint64_t>(r.bytes.data() + prm::create_xrc_srq_in::kBytes, bench.bus.alloc(4096));
+    return r;
+  }
+  static Request<prm::create_dct_in> dct_request(std::uint32_t pd, std::uint32_t cqn, std::uint32_t srqn, std::uint32_t counter_set = 0) {
+    Request<prm::create_dct_in> r(Op::CREATE_DCT);
+    void* c = r.at<prm::create_dct_in::dct_context_entry>();
+    prm::set<prm::dctc::pd>(c, pd);
+    prm::set<prm::dctc::cqn>(c, cqn);
+    prm::set<prm::dctc::srqn_xrqn>(c, srqn);
+    prm::set<prm::dctc::counter_set_id>(c, counter_set);
+    prm::set<prm::dctc::mtu>(c, 3);
+    return r;
+  }
+  static Request<prm::create_tis_in> tis_request(std::uint32_t td, std::uint32_t pd) {
+    Request<prm::create_tis_in> r(Op::CREATE_TIS);
+    prm::set<prm::tisc::transport_domain>(r.at<prm::create_tis_in::ctx>(), td);
+    prm::set<prm::tisc::pd>(r.at<prm::create_tis_in::ctx>(), pd);
+    return r;
+  }
+  static Request<prm::create_tir_in> tir_request(std::uint32_t td, std::uint32_t rqn, std::uint32_t rqtn) {
+    Request<prm::create_tir_in> r(Op::CREATE_TIR);
+    void* c = r.at<prm::create_tir_in::ctx>();
+    prm::set<prm::tirc::transport_domain>(c, td);
+    prm::set<prm::tirc::disp_type>(c, rqtn != 0);
+    prm::set<prm::tirc::inline_rqn>(c, rqn);
+    prm::set<prm::tirc::indirect_table>(c, rqtn);
+    return r;
+  }
+  static Request<prm::create_rqt_in> rqt_request(std::uint32_t rqn) {
+    Request<prm::create_rqt_in> r(Op::CREATE_RQT, 0, 4);
+    void* c = r.at<prm::create_rqt_in::rqt_context>();
+    prm::set<prm::rqtc::rqt_max_size>(c, 1);
+    prm::set<prm::rqtc::rqt_actual_size>(c, 1);
+    store_be<std::uint32_t>(r.bytes.data() + prm::create_rqt_in::kBytes, rqn);
+    return r;
+  }
+  static Request<prm::create_flow_table_in> table_request(std::uint32_t miss, unsigned level = 0) {
+    Request<prm::create_flow_table_in> r(Op::CREATE_FLOW_TABLE);
+    void* c = r.at<prm::create_flow_table_in::flow_table_context>();
+    prm::set<prm::flow_table_context::log_size>(c, 4);
+    prm::set<prm::flow_table_context::level>(c, level);
+    prm::set<prm::flow_table_context::table_miss_action>(c, miss != 0);
+    prm::set<prm::flow_table_context::table_miss_id>(c, miss);
+    return r;
+  }
+  static Request<prm::create_flow_group_in> group_request(std::uint32_t table) {
+    Request<prm::create_flow_group_in> r(Op::CREATE_FLOW_GROUP);
+    r.set<prm::create_flow_group_in::table_id>(table).set<prm::create_flow_group_in::end_flow_index>(3);
+    return r;
+  }
+  // Forward to one destination, and count.
+  static Request<prm::set_fte_in> entry_request(std::uint32_t table, std::uint32_t group, unsigned type, std::uint32_t to,
+                                                std::uint32_t counter) {
+    Request<prm::set_fte_in> r(Op::SET_FLOW_TABLE_ENTRY, 0, 16);
+    r.set<prm::set_fte_in::table_id>(table);
+    void* c = r.at<prm::set_fte_in::flow_context>();
+    prm::set<prm::flow_context::group_id>(c, group);
+    prm::set<prm::flow_context::action>(c, 4 | 8);
+    prm::set<prm::flow_context::destination_list_size>(c, 1);
+    prm::set<prm::flow_context::flow_counter_list_size>(c, 1);
+    std::uint8_t* list = r.bytes.data() + prm::set_fte_in::kBytes;
+    prm::set<prm::dest_format_struct::destination_type>(list, type);
+    prm::set<prm::dest_format_struct::destination_id>(list, to);
+    prm::set<prm::flow_counter_list::flow_counter_id>(list + prm::dest_format_struct::kBytes, counter);
+    return r;
   }
   S destroy_umem(std::uint32_t uid, std::uint32_t id) {
     return bench.cmd
@@ -115,6 +242,149 @@ TEST_F(UserContext, ForeignObjectsAreOutOfReach) {
   EXPECT_EQ(dealloc(0), S::OK);  // the driver may
 }
 
+constexpr std::uint32_t kSharedUid = 0xffff;  // Linux's MLX5_SHARED_RESOURCE_UID
+
+// Reserved lkey, fast registration, UMR QPs and physical keys reach any bus address; QP1 speaks for the port.
+TEST_F(UserContext, PrivilegesAreTheDriversOnly) {
+  std::uint32_t a = user();
+  CqHandle cq = bench.create_cq(6);
+  QpSpec plain;
+  plain.send_cqn = plain.recv_cqn = cq.cqn;
+  std::vector<std::pair<const char*, QpSpec>> specs(4, {"", plain});
+  specs[0].first = "rlky", specs[0].second.rlky = true;
+  specs[1].first = "fre", specs[1].second.fre = true;
+  specs[2].first = "REG_UMR", specs[2].second.type = hca::QpType::kRegUmr;
+  specs[3].first = "QP1", specs[3].second.type = hca::QpType::kQp1;
+  QpHandle h;
+  EXPECT_EQ(as(a, bench.qp_request(plain, h)), S::OK);
+  for (auto& [name, spec] : specs) {
+    SCOPED_TRACE(name);
+    EXPECT_EQ(as(a, bench.qp_request(spec, h)), S::BAD_PARAM);
+    for (std::uint32_t uid : {0u, kSharedUid}) {
+      Reply r = exec_as(uid, bench.qp_request(spec, h));
+      ASSERT_TRUE(r.ok()) << uid;
+      EXPECT_TRUE(bench.simple(Op::DESTROY_QP, r.get<prm::create_qp_out::qpn>()).ok());
+    }
+  }
+  auto check = [&](const char* name, auto request, auto turn_on) {
+    SCOPED_TRACE(name);
+    EXPECT_EQ(as(a, request), S::OK);
+    turn_on(request);
+    EXPECT_EQ(as(a, request), S::BAD_PARAM);
+    EXPECT_EQ(as(0, request), S::OK);
+    EXPECT_EQ(as(kSharedUid, request), S::OK);
+  };
+  check("RQ", queue_request<prm::create_rq_in>(Op::CREATE_RQ, cq.cqn, bench.pd),
+        [](auto& r) { prm::set<prm::rqc::rlky>(r.template at<prm::create_rq_in::ctx>(), 1); });
+  check("SQ", queue_request<prm::create_sq_in>(Op::CREATE_SQ, cq.cqn, bench.pd),
+        [](auto& r) { prm::set<prm::sqc::rlky>(r.template at<prm::create_sq_in::ctx>(), 1); });
+  std::uint32_t xrcd = made(0, Request<prm::alloc_xrcd_in>(Op::ALLOC_XRCD)), rmp = made(0, rmp_request(bench.pd));
+  check("XRC SRQ", xrc_srq_request(bench.pd, xrcd, cq.cqn),
+        [](auto& r) { prm::set<prm::xrc_srqc::rlky>(r.template at<prm::create_xrc_srq_in::xrc_srq_context_entry>(), 1); });
+  check("DCT", dct_request(bench.pd, cq.cqn, rmp),
+        [](auto& r) { prm::set<prm::dctc::rlky>(r.template at<prm::create_dct_in::dct_context_entry>(), 1); });
+}
+
+TEST_F(UserContext, TheSharedUidIsTheDrivers) {
+  std::uint32_t a = user();
+  std::uint32_t pd = pd_of(kSharedUid);
+  EXPECT_EQ(as(a, rmp_request(pd)), S::OK);  // as everything of the driver's
+  EXPECT_EQ(as(kSharedUid, rmp_request(pd_of(a))), S::OK);
+  EXPECT_EQ(as(kSharedUid - 1, Request<prm::alloc_pd_in>(Op::ALLOC_PD)), S::BAD_PARAM);
+}
+
+// Objects that name others: one's own and the driver's, never those of another user.
+TEST_F(UserContext, ForeignObjectsAreNotNamed) {
+  std::uint32_t a = user(), b = user();
+  std::uint32_t pd = pd_of(a), cqn = cq_of(a), own_cqn = cq_of(b);
+  std::uint32_t xrcd = made(a, Request<prm::alloc_xrcd_in>(Op::ALLOC_XRCD)),
+                free_xrcd = made(0, Request<prm::alloc_xrcd_in>(Op::ALLOC_XRCD));
+  std::uint32_t set = made(a, Request<prm::alloc_q_counter_in>(Op::ALLOC_Q_COUNTER)) & 0xff;
+  auto check = [&](const char* name, auto request) {
+    SCOPED_TRACE(name);
+    EXPECT_EQ(as(b, request), S::BAD_RES);
+    return made(a, request);
+  };
+  std::uint32_t rmp = check("RMP's PD", rmp_request(pd)), free_rmp = made(b, rmp_request(bench.pd));
+  check("XRC SRQ's PD", xrc_srq_request(pd, free_xrcd, bench.create_cq(4).cqn));
+  check("XRC SRQ's XRCD", xrc_srq_request(bench.pd, xrcd, bench.create_cq(4).cqn));
+  check("XRC SRQ's CQ", xrc_srq_request(bench.pd, free_xrcd, cqn));
+  EXPECT_EQ(as(b, xrc_srq_request(bench.pd, free_xrcd, own_cqn)), S::OK);
+  std::uint32_t cq = bench.create_cq(4).cqn;
+  check("DCT's PD", dct_request(pd, cq, made(0, rmp_request(bench.pd))));
+  check("DCT's CQ", dct_request(bench.pd, cqn, made(0, rmp_request(bench.pd))));
+  check("DCT's SRQ", dct_request(bench.pd, cq, rmp));
+  check("DCT's counter set", dct_request(bench.pd, cq, made(0, rmp_request(bench.pd)), set));
+  EXPECT_EQ(as(b, dct_request(bench.pd, own_cqn, free_rmp)), S::OK);
+
+  std::uint32_t td = made(a, Request<prm::alloc_transport_domain_in>(Op::ALLOC_TRANSPORT_DOMAIN));
+  std::uint32_t free_td = made(0, Request<prm::alloc_transport_domain_in>(Op::ALLOC_TRANSPORT_DOMAIN));
+  std::uint32_t tisn = check("TIS's TD", tis_request(td, bench.pd));
+  check("TIS's PD", tis_request(free_td, pd));
+  auto sq = queue_request<prm::create_sq_in>(Op::CREATE_SQ, cq, bench.pd);
+  prm::set<prm::sqc::tis_lst_sz>(sq.at<prm::create_sq_in::ctx>(), 1);
+  prm::set<prm::sqc::tis_num_0>(sq.at<prm::create_sq_in::ctx>(), tisn);
+  check("SQ's TIS", sq);
+  auto rq = queue_request<prm::create_rq_in>(Op::CREATE_RQ, cq, bench.pd);
+  std::uint32_t free_rqn = made(b, rq);
+  prm::set<prm::rqc::counter_set_id>(rq.at<prm::create_rq_in::ctx>(), set);
+  std::uint32_t rqn = check("RQ's counter set", rq);
+  Request<prm::modify_rq_in> m(Op::MODIFY_RQ);
+  m.set<prm::modify_rq_in::rqn>(free_rqn).set<prm::modify_rq_in::modify_bitmask>(1 << 3);
+  prm::set<prm::rqc::counter_set_id>(m.at<prm::modify_rq_in::ctx>(), set);
+  EXPECT_EQ(as(b, m), S::BAD_RES);
+  EXPECT_EQ(as(0, m), S::OK);
+  std::uint32_t rqtn = check("RQT's RQ", rqt_request(rqn));
+  std::uint32_t tirn = check("TIR's RQ", tir_request(free_td, rqn, 0));
+  check("TIR's RQT", tir_request(free_td, 0, rqtn));
+  check("TIR's TD", tir_request(td, made(0, queue_request<prm::create_rq_in>(Op::CREATE_RQ, cq, bench.pd)), 0));
+
+  QpSpec spec;
+  spec.send_cqn = spec.recv_cqn = own_cqn;
+  spec.rq_type = 1;
+  spec.srqn = free_rmp;
+  QpHandle h;
+  std::uint32_t qpn = made(b, bench.qp_request(spec, h));
+  auto optional = [&](std::uint32_t mask) {
+    Request<prm::rst2init_qp_in> r(Op::RST2INIT_QP);
+    r.set<prm::rst2init_qp_in::qpn>(qpn).set<prm::rst2init_qp_in::opt_param_mask>(mask);
+    void* c = r.at<prm::rst2init_qp_in::qpc>();
+    prm::set<prm::qpc::cqn_rcv>(c, cqn);
+    prm::set<prm::qpc::srqn_rmpn_xrqn>(c, rmp);
+    prm::set<prm::qpc::counter_set_id>(c, set);
+    return as(b, r);
+  };
+  for (unsigned bit : {18u, 19u, 25u}) EXPECT_EQ(optional(1u << bit), S::BAD_RES) << bit;  // SRQN, CQN_RCV, COUNTER_SET
+  EXPECT_EQ(optional(0), S::OK);
+
+  // A key that is bound to one QP.
+  Request<prm::create_mkey_in> k(Op::CREATE_MKEY);
+  prm::set<prm::mkc::access_mode_1_0>(k.at<prm::create_mkey_in::memory_key_mkey_entry>(), 2);
+  prm::set<prm::mkc::pd>(k.at<prm::create_mkey_in::memory_key_mkey_entry>(), bench.pd);
+  prm::set<prm::mkc::qpn>(k.at<prm::create_mkey_in::memory_key_mkey_entry>(), qpn);
+  EXPECT_EQ(as(a, k), S::BAD_RES);
+  EXPECT_EQ(as(b, k), S::OK);
+
+  std::uint32_t table = made(a, table_request(0, 1)), own = made(b, table_request(0));
+  check("miss table", table_request(table));
+  Request<prm::modify_flow_table_in> miss(Op::MODIFY_FLOW_TABLE);
+  miss.set<prm::modify_flow_table_in::table_id>(own).set<prm::modify_flow_table_in::modify_field_select>(1);
+  prm::set<prm::flow_table_context::table_miss_action>(miss.at<prm::modify_flow_table_in::flow_table_context>(), 1);
+  prm::set<prm::flow_table_context::table_miss_id>(miss.at<prm::modify_flow_table_in::flow_table_context>(), table);
+  EXPECT_EQ(as(b, miss), S::BAD_RES);
+  Request<prm::set_flow_table_root_in> root(Op::SET_FLOW_TABLE_ROOT);
+  EXPECT_EQ(as(b, root.set<prm::set_flow_table_root_in::table_id>(table)), S::BAD_RES);
+  check("group's table", group_request(table));
+  std::uint32_t group = made(b, group_request(own));
+  std::uint32_t counter = made(a, Request<prm::alloc_flow_counter_in>(Op::ALLOC_FLOW_COUNTER));
+  std::uint32_t free_counter = made(0, Request<prm::alloc_flow_counter_in>(Op::ALLOC_FLOW_COUNTER));
+  std::uint32_t free_table = made(0, table_request(0, 1));
+  EXPECT_EQ(as(b, entry_request(own, group, 1, table, free_counter)), S::BAD_RES);
+  EXPECT_EQ(as(b, entry_request(own, group, 2, tirn, free_counter)), S::BAD_RES);
+  EXPECT_EQ(as(b, entry_request(own, group, 1, free_table, counter)), S::BAD_RES);
+  EXPECT_EQ(as(b, entry_request(own, group, 1, free_table, free_counter)), S::OK);
+}
+
 TEST_F(UserContext, UmemRefusals) {
   std::uint32_t a = user(), b = user();
   EXPECT_EQ(bench.cmd.exec(umem_request(0, 1, 0)).status(), S::BAD_PARAM);
@@ -148,6 +418,9 @@ TEST_F(UserContext, CqInUserMemory) {
   EXPECT_EQ(bench.cmd.exec(cq_request(a, small, dbr)).status(), S::BAD_PARAM);      // 4096 bytes do not fit behind the offset
   EXPECT_EQ(bench.cmd.exec(cq_request(a, buf, dbr, 4)).status(), S::BAD_PARAM);     // not aligned
   EXPECT_EQ(bench.cmd.exec(cq_request(a, buf, dbr, 4096)).status(), S::BAD_PARAM);  // beyond the end
+  auto crooked = cq_request(a, buf, dbr);
+  prm::set(crooked.bytes.data(), prm::umem_ref::cq_umem_offset, 32);
+  EXPECT_EQ(bench.cmd.exec(crooked).status(), S::BAD_PARAM) << "entries across the border of two pages";
   Reply r = bench.cmd.exec(cq_request(a, buf, dbr));
   ASSERT_TRUE(r.ok());
   std::uint32_t cqn = r.get<prm::create_cq_out::cqn>();

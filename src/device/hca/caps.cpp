@@ -24,7 +24,7 @@ void fill_general(std::uint8_t* c, const HcaConfig& config) {
   prm::set<cap::max_num_eqs>(c, 64);
   prm::set<cap::log_max_mkey>(c, 24);
   prm::set<cap::log_max_mrw_sz>(c, 64);
-  prm::set<cap::log_max_klm_list_size>(c, 16);
+  prm::set<cap::log_max_klm_list_size>(c, kLogMaxKlmList);
   prm::set<cap::max_indirection>(c, 4);
   prm::set<cap::log_max_pd>(c, 24);
   prm::set<cap::log_max_xrcd>(c, 24);

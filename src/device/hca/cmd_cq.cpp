@@ -24,9 +24,14 @@ Status buffer_of(Command& c, const void* cqc, std::span<const std::uint8_t> pas,
   log_size = prm::get<prm::cqc::log_cq_size>(cqc);
   if (log_size > kLogMaxCqSize) return c.refuse(Status::BAD_PARAM, "2^{} entries", log_size);
   const std::uint64_t bytes = std::uint64_t{cqe_size} << log_size;
-  if (c.get<prm::create_cq_in::cq_umem_valid>())
-    return take_umem_buffer(c, c.get<prm::umem_ref::cq_umem_id>(), c.get<prm::umem_ref::cq_umem_offset>(), bytes, out);
-  return take_queue_buffer(c, pas, prm::get<prm::cqc::log_page_size>(cqc) + 12, prm::get<prm::cqc::page_offset>(cqc), bytes, out);
+  Status s = c.get<prm::create_cq_in::cq_umem_valid>()
+                 ? take_umem_buffer(c, c.get<prm::umem_ref::cq_umem_id>(), c.get<prm::umem_ref::cq_umem_offset>(), bytes, out)
+                 : take_queue_buffer(c, pas, prm::get<prm::cqc::log_page_size>(cqc) + 12, prm::get<prm::cqc::page_offset>(cqc), bytes, out);
+  if (s != Status::OK) return s;
+  // Each half of an entry is written in one piece, so it must lie in one page.
+  if (out.page_offset % prm::cqe64::kBytes != 0)
+    return c.refuse(Status::BAD_PARAM, "the buffer starts {:#x} bytes into a page: no multiple of {}", out.page_offset, prm::cqe64::kBytes);
+  return Status::OK;
 }
 
 Status moderate(Command& c, Cq& cq) {

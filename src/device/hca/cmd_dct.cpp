@@ -33,6 +33,9 @@ Status create_dct(Command& c) {
   if (mtu < 1 || mtu > 5) return c.refuse(Status::BAD_PARAM, "MTU code {}", mtu);
   std::uint32_t set = prm::get<prm::dctc::counter_set_id>(ctx);
   if (set != 0 && c.objects().counter_set(set) == nullptr) return c.no_such("counter set", set);
+  if (Status s = c.drivers_only(prm::get<prm::dctc::rlky>(ctx), "the reserved lkey"); s != Status::OK) return s;
+  Status s = c.may_use_all({{Kind::kPd, dct->pd}, {Kind::kCq, cqn}, {Kind::kSrq, srqn}, {Kind::kCounterSet, set}});
+  if (s != Status::OK) return s;
   auto n = c.st.take_qpn(c.hca.lease());
   if (!n) return c.exhausted("QPN");
   dct->dctn = *n;

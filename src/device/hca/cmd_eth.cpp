@@ -34,11 +34,11 @@ Status check_tir(Command& c, const std::uint8_t* ctx) {
   if (disp == kIndirect) {
     std::uint32_t rqtn = prm::get<prm::tirc::indirect_table>(ctx);
     if (!c.objects().rqts.contains(rqtn)) return c.no_such("RQT", rqtn);
-  } else {
-    std::uint32_t rqn = prm::get<prm::tirc::inline_rqn>(ctx);
-    if (find_rq(c, rqn) == nullptr) return c.no_such("RQ", rqn);
+    return c.may_use_all({{Kind::kTransportDomain, td}, {Kind::kRqt, rqtn}});
   }
-  return Status::OK;
+  std::uint32_t rqn = prm::get<prm::tirc::inline_rqn>(ctx);
+  if (find_rq(c, rqn) == nullptr) return c.no_such("RQ", rqn);
+  return c.may_use_all({{Kind::kTransportDomain, td}, {Kind::kRawQueue, rqn}});
 }
 
 // The RQ list behind an RQT context; every RQ must exist.
@@ -50,6 +50,7 @@ Status take_rqns(Command& c, const std::uint8_t* ctx, std::size_t list_at, std::
   for (std::uint32_t i = 0; i < n; ++i) {
     std::uint32_t rqn = load_be<std::uint32_t>(list.data() + i * 4) & 0xffffff;
     if (find_rq(c, rqn) == nullptr) return c.no_such("RQ", rqn);
+    if (Status s = c.may_use(Kind::kRawQueue, rqn); s != Status::OK) return s;
     out.push_back(rqn);
   }
   return Status::OK;
@@ -67,6 +68,7 @@ Status create_tis(Command& c) {
   std::uint32_t td = prm::get<prm::tisc::transport_domain>(ctx), pd = prm::get<prm::tisc::pd>(ctx);
   if (!c.st.transport_domains.exists(td)) return c.no_such("transport domain", td);
   if (pd != 0 && !c.st.pds.exists(pd)) return c.no_such("PD", pd);
+  if (Status s = c.may_use_all({{Kind::kTransportDomain, td}, {Kind::kPd, pd}}); s != Status::OK) return s;
   if (prm::get<prm::tisc::tls_en>(ctx)) return c.refuse(Status::BAD_PARAM, "TLS is not offered");
   auto n = c.st.tisns.take();
   if (!n) return c.exhausted("TIS");

@@ -2,6 +2,7 @@
 // Flow steering: tables, groups, entries, roots, counters. Linux counterpart: drivers/net/ethernet/mellanox/mlx5/core/fs_cmd.c.
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 
 #include "device/hca/cmd_handlers.h"
 
@@ -73,6 +74,7 @@ Status take_entry(Command& c, std::uint32_t table, std::vector<std::uint8_t>& ou
     if (i >= dests) {
       std::uint32_t id = prm::get<prm::flow_counter_list::flow_counter_id>(p);
       if (!steering(c).counters.contains(id)) return c.no_such("flow counter", id);
+      if (Status s = c.may_use(Kind::kFlowCounter, id); s != Status::OK) return s;
       continue;
     }
     std::uint32_t type = prm::get<prm::dest_format_struct::destination_type>(p);
@@ -80,6 +82,7 @@ Status take_entry(Command& c, std::uint32_t table, std::vector<std::uint8_t>& ou
     if (type == kFlowToTable) {
       FlowTable* to = find_table(c, id);
       if (to == nullptr) return c.no_such("flow table", id);
+      if (Status s = c.may_use(Kind::kFlowTable, id); s != Status::OK) return s;
       // Levels grow along a chain, unless the driver takes it upon itself that packets do not go round (walk() ends all the same).
       if (!c.get<prm::set_fte_in::ignore_flow_level>() &&
           prm::get<prm::flow_table_context::level>(to->context.data()) <=
@@ -87,6 +90,7 @@ Status take_entry(Command& c, std::uint32_t table, std::vector<std::uint8_t>& ou
         return c.refuse(Status::BAD_PARAM, "flow table {:#x} is not on a higher level than {:#x}", id, table);
     } else if (type == kFlowToTir) {
       if (!c.objects().tirs.contains(id)) return c.no_such("TIR", id);
+      if (Status s = c.may_use(Kind::kTir, id); s != Status::OK) return s;
     } else {
       return c.refuse(Status::BAD_PARAM, "destination type {:#x} is not offered", type);
     }
@@ -117,6 +121,7 @@ Status create_flow_table(Command& c) {
     return c.refuse(Status::BAD_PARAM, "miss action {}", prm::get<prm::flow_table_context::table_miss_action>(ctx));
   std::uint32_t miss = t.miss_table();
   if (miss != 0 && find_table(c, miss) == nullptr) return c.no_such("flow table", miss);
+  if (Status s = c.may_use(Kind::kFlowTable, miss); s != Status::OK) return s;
   auto n = c.st.table_ids.take();
   if (!n) return c.exhausted("flow table");
   if (miss != 0) ++find_table(c, miss)->users;
@@ -139,6 +144,7 @@ Status modify_flow_table(Command& c) {
   std::uint32_t miss = changed.miss_table(), before = t->miss_table();
   if (miss == id) return c.refuse(Status::BAD_PARAM, "flow table {:#x} misses to itself", id);
   if (miss != 0 && find_table(c, miss) == nullptr) return c.no_such("flow table", miss);
+  if (Status s = c.may_use(Kind::kFlowTable, miss); s != Status::OK) return s;
   if (miss != 0) ++find_table(c, miss)->users;
   if (before != 0) --find_table(c, before)->users;
   t->context = changed.context;
@@ -176,6 +182,7 @@ Status set_flow_table_root(Command& c) {
   }
   FlowTable* t = find_table(c, id);
   if (t == nullptr || t->type != type) return c.no_such("flow table", id);
+  if (Status s = c.may_use(Kind::kFlowTable, id); s != Status::OK) return s;
   steering(c).roots[static_cast<std::uint8_t>(type)] = id;
   return Status::OK;
 }
@@ -189,11 +196,13 @@ Status create_flow_group(Command& c) {
   g.criteria = static_cast<std::uint8_t>(c.get<prm::create_flow_group_in::match_criteria_enable>());
   FlowTable* t = find_table(c, g.table);
   if (t == nullptr) return c.no_such("flow table", g.table);
+  if (Status s = c.may_use(Kind::kFlowTable, g.table); s != Status::OK) return s;
   std::uint32_t size = 1u << prm::get<prm::flow_table_context::log_size>(t->context.data());
   if (g.start > g.end || g.end >= size) return c.refuse(Status::BAD_PARAM, "entries {}..{} of {}", g.start, g.end, size);
-  for (auto& [id, o] : steering(c).groups)
-    if (o.table == g.table && o.start <= g.end && g.start <= o.end)
-      return c.refuse(Status::BAD_PARAM, "entries {}..{} overlap those of group {:#x}", g.start, g.end, id);
+  auto behind = t->groups.upper_bound(g.end);  // groups of a table do not overlap, so only the last one that starts before can
+  if (behind != t->groups.begin() && std::prev(behind)->second->end >= g.start)
+    return c.refuse(Status::BAD_PARAM, "entries {}..{} overlap {}..{} of another group", g.start, g.end, std::prev(behind)->first,
+                    std::prev(behind)->second->end);
   const std::uint8_t* mask = c.at<prm::create_flow_group_in::match_criteria>();
   if (asks_for_more(mask, g.criteria))
     return c.refuse(Status::BAD_PARAM, "match criteria {:#x} with fields that are not parsed", g.criteria);

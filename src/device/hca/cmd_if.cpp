@@ -166,8 +166,6 @@ prm::CmdStatus CommandInterface::perform(Command& c, const CommandInfo& info) {
   using S = prm::CmdStatus;
   // The uid lies at the same place in every command that has one.
   c.uid = static_cast<std::uint16_t>(prm::get<prm::general_obj_in_cmd_hdr::uid>(c.in()));
-  // Linux's driver marks what all of its contexts use with this uid (MLX5_SHARED_RESOURCE_UID); such objects are the kernel's.
-  constexpr std::uint16_t kSharedUid = 0xffff;
   if (c.uid == kSharedUid) c.uid = 0;
   if (!control_.ownership.user_exists(c.uid)) return c.refuse(S::BAD_PARAM, "no user context {}", c.uid);
   const ObjectRole* role = role_of(static_cast<std::uint16_t>(info.opcode));

@@ -7,7 +7,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "device/hca/control.h"
@@ -72,6 +74,17 @@ struct Command {
   prm::CmdStatus may_use(Kind k, std::uint32_t number) {
     if (st.ownership.may_use(k, number, uid)) return prm::CmdStatus::OK;
     return refuse(prm::CmdStatus::BAD_RES, "{} {:#x} belongs to another user context than {}", kind_name(k), number, uid);
+  }
+  // ... every one of these.
+  prm::CmdStatus may_use_all(std::initializer_list<std::pair<Kind, std::uint32_t>> objects) {
+    for (auto [k, number] : objects)
+      if (prm::CmdStatus s = may_use(k, number); s != prm::CmdStatus::OK) return s;
+    return prm::CmdStatus::OK;
+  }
+  // What reaches any bus address, or speaks for the port, is not for user contexts.
+  prm::CmdStatus drivers_only(bool asked, const char* what) {
+    if (!asked || uid == 0) return prm::CmdStatus::OK;
+    return refuse(prm::CmdStatus::BAD_PARAM, "{} is the driver's only, not for user context {}", what, uid);
   }
   prm::CmdStatus exhausted(const char* what) { return refuse(prm::CmdStatus::NO_RES, "no {} left", what); }
 

@@ -5,12 +5,11 @@
 
 #include "device/hca/cmd_handlers.h"
 #include "device/hca/data_path.h"
+#include "device/hca/mkey_access.h"
 #include "prm/umem_ref.h"
 
 namespace uhca::hca::cmd {
 namespace {
-
-constexpr std::uint64_t kMttFlags = 0xff;  // mtt.ptag starts at bit 8; below are rd_en, wr_en and reserved bits
 
 // The translations behind the command: direct.
 Status take_mtts(Command& c, Mkey& k) {
@@ -62,12 +61,16 @@ Status take_umem_mtts(Command& c, Mkey& k) {
 Status take_klms(Command& c, Mkey& k) {
   auto list = c.tail(prm::create_mkey_in::kBytes);
   std::uint64_t octwords = c.get<prm::create_mkey_in::translations_octword_actual_size>();
+  constexpr std::uint64_t kMost = std::uint64_t{1} << kLogMaxKlmList;
+  if (octwords > kMost || k.octwords > kMost)
+    return c.refuse(Status::BAD_PARAM, "{} KLMs in a list for {}; {} are offered", octwords, k.octwords, kMost);
   if (octwords * 16 > list.size()) return c.refuse(Status::BAD_INP_LEN, "{} KLMs announced, {} bytes in the list", octwords, list.size());
   k.klms.reserve(octwords);
   for (std::size_t i = 0; i < octwords; ++i) {
     const std::uint8_t* p = list.data() + i * 16;
     k.klms.push_back({load_be<std::uint32_t>(p), load_be<std::uint32_t>(p + 4), load_be<std::uint64_t>(p + 8)});
   }
+  index_klms(k.klms);
   return Status::OK;
 }
 
@@ -85,7 +88,7 @@ Status create_mkey(Command& c) {
   k->pd = prm::get<prm::mkc::pd>(mkc);
   if (!c.st.pds.exists(k->pd)) return c.no_such("PD", k->pd);
   if (Status s = c.may_use(Kind::kPd, k->pd); s != Status::OK) return s;
-  if (k->mode == MkeyMode::kPa && c.uid != 0) return c.refuse(Status::BAD_PARAM, "physical addressing is the driver's only");
+  if (Status s = c.drivers_only(k->mode == MkeyMode::kPa, "physical addressing"); s != Status::OK) return s;
   k->free = prm::get<prm::mkc::free>(mkc);
   k->lr = prm::get<prm::mkc::lr>(mkc);
   k->lw = prm::get<prm::mkc::lw>(mkc);
@@ -102,6 +105,7 @@ Status create_mkey(Command& c) {
   if (!k->length64 && k->len != 0 && k->start + (k->len - 1) < k->start)
     return c.refuse(Status::BAD_PARAM, "{:#x} bytes from {:#x} wrap around", k->len, k->start);
   if (k->qpn != 0xffffff && c.objects().qp(k->qpn) == nullptr) return c.no_such("QP", k->qpn);
+  if (Status s = c.may_use(Kind::kQp, k->qpn); s != Status::OK) return s;
 
   if (k->mode == MkeyMode::kMtt) {
     if (k->length64) return c.refuse(Status::BAD_PARAM, "length64 needs physical addressing");

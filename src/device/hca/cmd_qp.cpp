@@ -8,6 +8,7 @@
 #include "device/hca/cmd_handlers.h"
 #include "device/hca/data_path.h"
 #include "device/hca/qp_context.h"
+#include "device/hca/qp_states.h"
 #include "prm/umem_ref.h"
 
 namespace uhca::hca::cmd {
@@ -34,20 +35,6 @@ bool known_type(const HcaConfig& config, unsigned st) {
 // qpc.cs_res; cs_req has the same code in both of its halves (Linux mlx5/qp.h: MLX5_RES_SCAT_DATA*_CQE, MLX5_REQ_SCAT_DATA*_CQE).
 unsigned scatter_bytes(unsigned code) {
   return code == 1 ? 32 : code == 2 ? 64 : 0;
-}
-
-const char* state_name(QpState s) {
-  switch (s) {
-    case QpState::kReset: return "RESET";
-    case QpState::kInit: return "INIT";
-    case QpState::kRtr: return "RTR";
-    case QpState::kRts: return "RTS";
-    case QpState::kSqErr: return "SQERR";
-    case QpState::kErr: return "ERR";
-    case QpState::kSqDrain: return "SQ_DRAINING";
-    case QpState::kSqDrained: return "SQ_DRAINED";
-  }
-  return "?";
 }
 
 constexpr unsigned bit(QpState s) {
@@ -116,15 +103,21 @@ Status take_queues(Command& c, Qp& qp, const std::uint8_t* qpc) {
                            prm::get<prm::qpc::page_offset>(qpc), bytes, qp.buf);
 }
 
-// What the new QP names must be its user's.
-Status may_use_all(Command& c, const Qp& qp, const std::uint8_t* qpc) {
-  for (auto [kind, n] :
-       {std::pair{Kind::kPd, qp.pd}, std::pair{Kind::kUar, qp.uar}, std::pair{Kind::kXrcd, qp.xrcd},
-        std::pair{Kind::kCounterSet, std::uint32_t{qp.counter_set}}, std::pair{Kind::kCq, prm::get<prm::qpc::cqn_snd>(qpc)},
-        std::pair{Kind::kCq, prm::get<prm::qpc::cqn_rcv>(qpc)}, std::pair{Kind::kSrq, prm::get<prm::qpc::srqn_rmpn_xrqn>(qpc)}}) {
-    if (Status s = c.may_use(kind, n); s != Status::OK) return s;
-  }
-  return Status::OK;
+// What the new QP names must be its user's, and what it may do, too.
+Status check_user(Command& c, const Qp& qp, const std::uint8_t* qpc) {
+  const std::pair<bool, const char*> privileges[] = {{qp.rlky, "the reserved lkey"},
+                                                     {qp.fre, "fast registration"},
+                                                     {qp.type == QpType::kRegUmr, "a UMR QP"},
+                                                     {qp.type == QpType::kQp1, "QP1"}};
+  for (auto [asked, what] : privileges)
+    if (Status s = c.drivers_only(asked, what); s != Status::OK) return s;
+  return c.may_use_all({{Kind::kPd, qp.pd},
+                        {Kind::kUar, qp.uar},
+                        {Kind::kXrcd, qp.xrcd},
+                        {Kind::kCounterSet, qp.counter_set},
+                        {Kind::kCq, prm::get<prm::qpc::cqn_snd>(qpc)},
+                        {Kind::kCq, prm::get<prm::qpc::cqn_rcv>(qpc)},
+                        {Kind::kSrq, prm::get<prm::qpc::srqn_rmpn_xrqn>(qpc)}});
 }
 
 void hold(Command& c, Qp& qp, bool on) {
@@ -163,7 +156,7 @@ Status create_qp(Command& c) {
     qp->xrcd = prm::get<prm::qpc::xrcd>(qpc);
     if (!c.st.xrcds.exists(qp->xrcd)) return c.no_such("XRCD", qp->xrcd);
   }
-  if (Status s = may_use_all(c, *qp, qpc); s != Status::OK) return s;
+  if (Status s = check_user(c, *qp, qpc); s != Status::OK) return s;
   if (Status s = take_queues(c, *qp, qpc); s != Status::OK) return s;
   if (!c.st.uars.exists(qp->uar) && (qp->has_sq || qp->uar != 0)) return c.no_such("UAR", qp->uar);
   if (qp->type == QpType::kQp1 && c.objects().gsi != nullptr)
@@ -201,7 +194,7 @@ Status modify_qp(Command& c) {
   std::uint32_t n = c.get<prm::rst2init_qp_in::qpn>();
   Qp* qp = c.objects().qp(n);
   if (qp == nullptr) return c.no_such("QP", n);
-  if (!(t->from & bit(qp->state))) return c.refuse(Status::BAD_QP_STATE, "QP {:#x} is in {}", n, state_name(qp->state));
+  if (!(t->from & bit(qp->state))) return c.refuse(Status::BAD_QP_STATE, "QP {:#x} is in {}", n, qp_state_name(qp->state));
   QpState from = qp->state;
   if (t->has_context) {
     // qpn, opt_param_mask and qpc lie at the same place in all of them.
@@ -215,6 +208,7 @@ Status modify_qp(Command& c) {
     if (t->opcode == prm::Opcode::RST2INIT_QP && qp->type == QpType::kRegUmr && qp->pd == 0) {
       std::uint32_t pd = prm::get<prm::qpc::pd>(qpc);
       if (pd != 0 && !c.st.pds.exists(pd)) return c.no_such("PD", pd);
+      if (Status s = c.may_use(Kind::kPd, pd); s != Status::OK) return s;
       c.st.pds.hold(pd);
       qp->pd = pd;
     }

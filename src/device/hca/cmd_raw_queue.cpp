@@ -33,7 +33,7 @@ Status take_wq(Command& c, RawQueue& q, const std::uint8_t* ctx) {
   if (prm::get<prm::rqc::hairpin>(ctx)) return c.refuse(Status::BAD_PARAM, "hairpin queues are not offered");
   q.cq = c.objects().cq(cqn);
   if (q.cq == nullptr) return c.no_such("CQ", cqn);
-  if (Status s = c.may_use(Kind::kCq, cqn); s != Status::OK) return s;
+  if (Status s = c.drivers_only(q.rlky, "the reserved lkey"); s != Status::OK) return s;
   unsigned type = prm::get<prm::wq::wq_type>(wq);
   if (type != kWqCyclic) return c.refuse(Status::BAD_PARAM, "wq_type {} is not offered", type);
   q.pd = prm::get<prm::wq::pd>(wq);
@@ -45,9 +45,7 @@ Status take_wq(Command& c, RawQueue& q, const std::uint8_t* ctx) {
   if (q.log_size > kLogMaxWqSize) return c.refuse(Status::BAD_PARAM, "2^{} WQEs", q.log_size);
   unsigned least = q.send ? 6 : 4, most = q.send ? 9 : 10;
   if (q.log_stride < least || q.log_stride > most) return c.refuse(Status::BAD_PARAM, "WQEs of 2^{} bytes", q.log_stride);
-  for (auto [kind, n] : {std::pair{Kind::kPd, q.pd}, std::pair{Kind::kUar, q.uar}}) {
-    if (Status s = c.may_use(kind, n); s != Status::OK) return s;
-  }
+  if (Status s = c.may_use_all({{Kind::kCq, cqn}, {Kind::kPd, q.pd}, {Kind::kUar, q.uar}}); s != Status::OK) return s;
   return take_wq_memory(c, wq, c.tail(prm::create_rq_in::kBytes), std::uint64_t{1} << (q.log_size + q.log_stride), q.dbr, q.buf);
 }
 
@@ -79,6 +77,7 @@ Status modify_rq_fields(Command& c, RawQueue& q) {
   if (mask & kModCounterSet) {
     std::uint32_t set = prm::get<prm::rqc::counter_set_id>(ctx);
     if (set != 0 && c.objects().counter_set(set) == nullptr) return c.no_such("counter set", set);
+    if (Status s = c.may_use(Kind::kCounterSet, set); s != Status::OK) return s;
     prm::set<prm::rqc::counter_set_id>(q.context.data(), set);
   }
   if (mask & kModVsd) prm::set<prm::rqc::vsd>(q.context.data(), prm::get<prm::rqc::vsd>(ctx));
@@ -153,6 +152,7 @@ Status create_rq(Command& c) {
   if (prm::get<prm::rqc::delay_drop_en>(ctx)) return c.refuse(Status::BAD_PARAM, "delay drop is not offered");
   std::uint32_t set = prm::get<prm::rqc::counter_set_id>(ctx);
   if (set != 0 && c.objects().counter_set(set) == nullptr) return c.no_such("counter set", set);
+  if (Status s = c.may_use(Kind::kCounterSet, set); s != Status::OK) return s;
   auto q = std::make_unique<RawQueue>();
   if (Status s = take_wq(c, *q, ctx); s != Status::OK) return s;
   return keep(c, std::move(q), ctx);
@@ -177,6 +177,7 @@ Status create_sq(Command& c) {
   if (tises == 1) {
     q->tisn = prm::get<prm::sqc::tis_num_0>(ctx);
     if (!c.objects().tises.contains(q->tisn)) return c.no_such("TIS", q->tisn);
+    if (Status s = c.may_use(Kind::kTis, q->tisn); s != Status::OK) return s;
   }
   return keep(c, std::move(q), ctx);
 }

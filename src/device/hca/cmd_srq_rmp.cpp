@@ -18,6 +18,9 @@ constexpr unsigned kWqCyclic = 1;
 
 Status keep(Command& c, std::unique_ptr<Srq> srq) {
   if (srq->pd != 0 && !c.st.pds.exists(srq->pd)) return c.no_such("PD", srq->pd);
+  if (Status s = c.drivers_only(srq->rlky, "the reserved lkey"); s != Status::OK) return s;
+  const std::uint32_t cqn = srq->cq != nullptr ? srq->cq->cqn : 0;
+  if (Status s = c.may_use_all({{Kind::kPd, srq->pd}, {Kind::kXrcd, srq->xrcd}, {Kind::kCq, cqn}}); s != Status::OK) return s;
   auto n = c.st.srqns.take();
   if (!n) return c.exhausted("SRQ");
   srq->srqn = *n;

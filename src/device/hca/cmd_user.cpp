@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: MIT
 // User contexts and user memory (DEVX): who may name what (ownership.h), and buffers that programs register once and name by number.
 #include "device/hca/cmd_handlers.h"
+#include "device/hca/mkey_access.h"
 #include "prm/hca_cap.h"
 
 namespace uhca::hca::cmd {
-namespace {
-
-constexpr std::uint64_t kMttFlags = 0xff;  // below mtt.ptag: rd_en, wr_en, reserved bits
-
-}  // namespace
+namespace {}  // namespace
 
 Status create_uctx(Command& c) {
   const void* uctx = c.at<prm::create_uctx_in::uctx>();

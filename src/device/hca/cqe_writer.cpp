@@ -75,11 +75,12 @@ void fail_cq(Lane& lane, Cq& cq, const char* why) {
 constexpr std::size_t kInlineInCqe = 32;    // the first half of the CQE64
 constexpr std::size_t kInlineInEntry = 64;  // the half of a 128-byte entry before the CQE64
 
-// Data in the CQE (libmlx5: mlx5_copy_to_recv_wqe of `cqe` or `cqe - 1`). `at`: bus address of the CQE64, `e` its bytes.
-bool place_inline(Lane& lane, const Cq& cq, pci::DmaAddr at, std::span<const std::byte> data, std::uint8_t* e) {
+// Data in the CQE (libmlx5: mlx5_copy_to_recv_wqe of `cqe` or `cqe - 1`). `off`: of the CQE64 in the CQ's buffer, `e` its
+// bytes. The two halves of a 128-byte entry may lie in different pages.
+bool place_inline(Lane& lane, const Cq& cq, std::uint64_t off, std::span<const std::byte> data, std::uint8_t* e) {
   if (cq.cqe_size == 128) {
     prm::set<prm::cqe64::format>(e, prm::kCqeInlineScatter64 >> 2);
-    return lane.bus.dma_write(at - kInlineInEntry, data.data(), data.size());
+    return lane.bus.dma_write(cq.buf.at(off - kInlineInEntry), data.data(), data.size());
   }
   prm::set<prm::cqe64::format>(e, prm::kCqeInlineScatter32 >> 2);
   std::memcpy(e, data.data(), data.size());
@@ -159,7 +160,7 @@ void post_cqe(Lane& lane, Cq& cq, std::uint32_t number, std::uint8_t (&e)[prm::c
     return;
   }
   pci::DmaAddr at = cq.buf.at(off);
-  if (!data.empty() && !place_inline(lane, cq, at, data, e)) {
+  if (!data.empty() && !place_inline(lane, cq, off, data, e)) {
     fail_cq(lane, cq, lane.bus.last_fault());
     return;
   }

@@ -120,7 +120,8 @@ Qp* session_of(Lane& lane, Dct& dct, const wire::Packet& p) {
 DcTarget turn_to_target(Lane& lane, Qp& dci, const SendMessage& m, const SendWqe& w) {
   Requester& r = dci.transport->req;
   const std::uint8_t* av = av_of(w);
-  bool idle = r.done == r.cursor;
+  // Nothing is out; local operations in front of the message are of no target.
+  bool idle = wire::psn_diff(m.first_psn, r.una_psn) <= 0;
   std::uint32_t dctn = prm::get<prm::wqe_av::dqp_dct>(av);
   std::uint64_t key = prm::get<prm::wqe_av::qkey_or_dc_key>(av);
   wire::NetHeader path;

@@ -164,7 +164,8 @@ bool is_for_rdma(Lane& lane, wire::Frame f) {
   wire::Route route;
   if (!lane.objects.vport.roce_en || !wire::peek_route(f, route) || !for_this_station(lane, f)) return false;
   if (route.dest_qp == kGsiQpn) return lane.objects.gsi != nullptr;
-  return route.dest_qp == kMulticastQpn || lane.objects.qp(route.dest_qp) != nullptr || lane.objects.dct(route.dest_qp) != nullptr;
+  if (route.dest_qp == kMulticastQpn) return true;
+  return lane.objects.qp(route.dest_qp) != nullptr || lane.objects.dct(route.dest_qp) != nullptr;
 }
 
 void receive_ethernet(Lane& lane, wire::Frame f, std::optional<std::uint32_t> sender) {

@@ -10,6 +10,7 @@
 #include "device/hca/eth_send.h"
 #include "device/hca/hca.h"
 #include "device/hca/qp_error.h"
+#include "device/hca/qp_states.h"
 #include "device/hca/raw_queue.h"
 #include "device/hca/rc_completer.h"
 #include "device/hca/rc_packet.h"
@@ -25,20 +26,6 @@ constexpr unsigned kRoundsPerDrive = 8;  // of polls and sends
 constexpr unsigned kErrorQpsPerDrive = 8;
 constexpr Nanos kBusyRetry = 20'000;  // when the port had no room
 constexpr Nanos kMaxErrorCheck = 1'000'000'000;
-
-const char* state_name(QpState s) {
-  switch (s) {
-    case QpState::kReset: return "RESET";
-    case QpState::kInit: return "INIT";
-    case QpState::kRtr: return "RTR";
-    case QpState::kRts: return "RTS";
-    case QpState::kSqErr: return "SQER";
-    case QpState::kErr: return "ERR";
-    case QpState::kSqDrain: return "SQD";
-    case QpState::kSqDrained: return "SQD";
-  }
-  return "?";
-}
 
 // Whether the frame comes from the QP's peer and is for it; nullptr: yes.
 const char* wrong_path(const Qp& qp, const wire::Packet& p) {
@@ -110,7 +97,7 @@ void Lane::receive(wire::Frame frame) {
   if (!takes_frames(qp->state)) {
     ++counters.rx_no_qp;
     static_cast<void>(refuse(ENOTCONN, "frame {} with PSN {} for QPN {:#x} dropped: the QP is in {}", wire::info(p.bth.opcode).name,
-                             p.bth.psn, qp->qpn, state_name(qp->state)));
+                             p.bth.psn, qp->qpn, qp_state_name(qp->state)));
     return;
   }
   if (const char* why = is_datagram(qp->type) ? wrong_datagram(*this, *qp, p) : wrong_path(*qp, p)) {

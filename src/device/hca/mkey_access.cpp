@@ -43,6 +43,11 @@ bool in_range(const Mkey& m, std::uint64_t va, std::uint64_t len) {
 
 }  // namespace
 
+void index_klms(std::vector<Klm>& klms) {
+  std::uint64_t end = 0;
+  for (Klm& k : klms) k.end = end += k.byte_count;
+}
+
 const char* key_fault_name(KeyFault f) {
   return kFaultNames[static_cast<std::size_t>(f)];
 }
@@ -70,11 +75,10 @@ Part find_part(const Mkey& m, std::uint64_t va) {
     std::uint64_t size = std::uint64_t{1} << m.log_page, in = off & (size - 1);
     return {k.key, k.va + in, size - in};
   }
-  for (const Klm& k : m.klms) {
-    if (off < k.byte_count) return {k.key, k.va + off, k.byte_count - off};
-    off -= k.byte_count;
-  }
-  return {};
+  auto k = std::upper_bound(m.klms.begin(), m.klms.end(), off, [](std::uint64_t o, const Klm& e) { return o < e.end; });
+  if (k == m.klms.end()) return {};
+  std::uint64_t left = k->end - off;
+  return {k->key, k->va + (k->byte_count - left), left};
 }
 
 bool is_write(KeyAccess a) {

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "device/hca/objects.h"
 
@@ -25,6 +26,11 @@ enum class KeyFault : std::uint8_t {
   kUnmapped,  // translated, but the bus refused (Bus::last_fault says why)
 };
 const char* key_fault_name(KeyFault f);
+
+inline constexpr std::uint64_t kMttFlags = 0xff;  // of a translation entry: rd_en, wr_en, reserved bits; the address is above
+
+// After the list has changed: the ends of its entries, by which they are found.
+void index_klms(std::vector<Klm>& klms);
 
 // On whose behalf a key is used: a QP, or a shared receive queue (its own protection domain) towards a QP.
 struct KeyUser {

@@ -42,6 +42,7 @@ struct Klm {
   std::uint32_t byte_count = 0;
   std::uint32_t key = 0;
   std::uint64_t va = 0;
+  std::uint64_t end = 0;  // bytes of the list up to here, this entry included (index_klms)
 };
 
 struct Mkey {

@@ -102,8 +102,6 @@ constexpr ObjectRole kRoles[] = {
     {Op::DESTROY_UMEM, Kind::kUmem, Role::kDestroy, prm::destroy_umem_in::umem_id},
 };
 
-constexpr std::uint16_t kMaxUid = 0xffff;
-
 }  // namespace
 
 const char* kind_name(Kind k) {
@@ -120,10 +118,10 @@ const ObjectRole* role_of(std::uint16_t opcode) {
 }
 
 bool Ownership::create_user(std::uint16_t* uid) {
-  if (users_.size() == kMaxUid) return false;
+  if (users_.size() == kSharedUid - 1) return false;
   // Numbers go round, so that a stale uid hits nobody for long.
   do ++last_uid_;
-  while (last_uid_ == 0 || users_.contains(last_uid_));
+  while (last_uid_ == 0 || last_uid_ == kSharedUid || users_.contains(last_uid_));
   users_[last_uid_] = 0;
   *uid = last_uid_;
   return true;

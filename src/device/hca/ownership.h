@@ -14,6 +14,9 @@
 
 namespace uhca::hca {
 
+// Linux's driver marks what all of its contexts use with this uid (MLX5_SHARED_RESOURCE_UID); such objects are the driver's.
+inline constexpr std::uint16_t kSharedUid = 0xffff;
+
 // Number spaces. SRQ: also RMP and XRC SRQ; raw queue: SQ and RQ.
 enum class Kind : std::uint8_t {
   kPd,

@@ -88,7 +88,9 @@ Status check_optional(Command& c, std::uint32_t mask, const std::uint8_t* qpc) {
     return c.no_such("SRQ", prm::get<qpc_::srqn_rmpn_xrqn>(qpc));
   std::uint32_t set = prm::get<qpc_::counter_set_id>(qpc);
   if (mask & kOptCounterSet && set != 0 && c.objects().counter_set(set) == nullptr) return c.no_such("counter set", set);
-  return Status::OK;
+  return c.may_use_all({{Kind::kCq, mask & kOptCqnRcv ? prm::get<qpc_::cqn_rcv>(qpc) : 0},
+                        {Kind::kSrq, mask & kOptSrqn ? prm::get<qpc_::srqn_rmpn_xrqn>(qpc) : 0},
+                        {Kind::kCounterSet, mask & kOptCounterSet ? set : 0}});
 }
 
 void apply_init(Qp& qp, const std::uint8_t* qpc) {

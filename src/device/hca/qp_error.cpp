@@ -8,6 +8,7 @@
 #include "device/hca/cqe_writer.h"
 #include "device/hca/eqe_writer.h"
 #include "device/hca/raw_queue.h"
+#include "device/hca/recv_queue.h"
 #include "prm/wqe.h"
 
 namespace uhca::hca {
@@ -49,12 +50,8 @@ void recv_error_cqe(Lane& lane, Qp& qp, const Srq* srq, std::uint16_t wqe, const
   c.opcode = prm::CqeOpcode::RESP_ERR;
   c.wqe_counter = wqe;
   c.error = error;
-  Cq* cq = qp.recv_cq;
-  if (srq != nullptr && srq->cq != nullptr) {
-    cq = srq->cq;
-    c.user_index = srq->user_index;
-  }
-  write_cqe(lane, cq, qp, c);
+  if (srq != nullptr && srq->cq != nullptr) c.user_index = srq->user_index;
+  write_cqe(lane, recv_cq_of(qp, srq), qp, c);
 }
 
 bool flush_send(Lane& lane, Qp& qp) {

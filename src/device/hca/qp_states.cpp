@@ -31,6 +31,20 @@ void reset_transport(Qp& qp) {
 
 }  // namespace
 
+const char* qp_state_name(QpState s) {
+  switch (s) {
+    case QpState::kReset: return "RESET";
+    case QpState::kInit: return "INIT";
+    case QpState::kRtr: return "RTR";
+    case QpState::kRts: return "RTS";
+    case QpState::kSqErr: return "SQERR";
+    case QpState::kErr: return "ERR";
+    case QpState::kSqDrain: return "SQ_DRAINING";
+    case QpState::kSqDrained: return "SQ_DRAINED";
+  }
+  return "?";
+}
+
 void qp_created(Lane& lane, Qp& qp) {
   qp.transport = std::make_unique<QpTransport>();
   if (qp.has_sq) qp.transport->req.messages.resize(std::size_t{1} << qp.log_sq_size);

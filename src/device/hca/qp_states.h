@@ -6,6 +6,7 @@
 
 namespace uhca::hca {
 
+const char* qp_state_name(QpState s);  // for traces and refusals
 void qp_created(Lane& lane, Qp& qp);
 void qp_state_changed(Lane& lane, Qp& qp, QpState from);
 // Live values into a qpc: state, PSNs, counters.

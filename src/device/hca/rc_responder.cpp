@@ -96,6 +96,19 @@ Stage access_error(Inbound& in, const char* stage) {
   return refuse_request(in, NakCode::kRemoteAccess, kRemoteAccess, stage);
 }
 
+// Overrun takes down the QPs that name the CQ (fail_users_of_bad_cqs). A DCT's sessions and the targets of an XRC SRQ are told here: a
+// peer must not be told that a message arrived when its completion has nowhere to go.
+bool completion_is_lost(const Inbound& in, const Srq* srq) {
+  const Cq* cq = recv_cq_of(in.qp, srq);
+  return cq != nullptr && cq->error && (in.qp.type == QpType::kDctSession || cq != in.qp.recv_cq);
+}
+
+Stage lost_completion(Inbound& in, const char* stage, const Srq* srq) {
+  static_cast<void>(refuse(EOVERFLOW, "QP {:#x}: request with PSN {}: CQ {:#x}, where it would complete, has failed: NAK operational error",
+                           in.qp.qpn, in.p.bth.psn, recv_cq_of(in.qp, srq)->cqn));
+  return refuse_request(in, NakCode::kRemoteOperational, kRemoteOperation, stage);
+}
+
 // ---- stages
 
 // Packets that have been executed before (IBTA 9.7.5.1.4 and 9.7.5.1.3).
@@ -200,6 +213,7 @@ Stage check_resources(Inbound& in) {
   }
   if (!in.needs_wqe() || in.r.wqe_held) return Stage::kLength;  // held: left over from a message that UC lost
   Srq* srq = in.qp.type == QpType::kXrc ? xrc_srq(in.lane, in.qp, in.p) : in.qp.srq;
+  if (completion_is_lost(in, srq)) return lost_completion(in, "resources", srq);
   switch (take_recv_wqe(in.lane, in.qp, srq)) {
     case TakeWqe::kTaken: return Stage::kLength;
     case TakeWqe::kUnreadable:
@@ -346,6 +360,8 @@ Stage complete(Inbound& in) {
     c.solicited = in.p.bth.solicited;
     if (in.is(Prop::kSend) && in.is(Prop::kFirst) && in.len() <= recv_inline_limit(in.qp)) c.data = in.p.payload;
     complete_recv(in.lane, in.qp, c);
+    const Srq* srq = in.r.recv_wqe.srq;
+    if (completion_is_lost(in, srq)) return lost_completion(in, "complete", srq);
   }
   return Stage::kAcknowledge;
 }

@@ -68,21 +68,21 @@ bool scatter_recv(Lane& lane, Qp& qp, std::uint64_t off, const std::byte* src, s
   return scatter(lane, recv_key_user(qp), "receive scatter", {w.segs.data(), w.nsegs}, off, src, len, last);
 }
 
+Cq* recv_cq_of(const Qp& qp, const Srq* srq) {
+  return srq != nullptr && srq->cq != nullptr ? srq->cq : qp.recv_cq;
+}
+
 void complete_recv(Lane& lane, Qp& qp, Cqe c) {
   Responder& r = qp.transport->resp;
   r.wqe_held = false;
   c.wqe_counter = r.recv_wqe.index;
-  Cq* cq = qp.recv_cq;
-  if (const Srq* srq = r.recv_wqe.srq; srq != nullptr && srq->cq != nullptr) {
-    cq = srq->cq;
-    c.user_index = srq->user_index;
-  }
-  write_cqe(lane, cq, qp, c);
+  const Srq* srq = r.recv_wqe.srq;
+  if (srq != nullptr && srq->cq != nullptr) c.user_index = srq->user_index;
+  write_cqe(lane, recv_cq_of(qp, srq), qp, c);
 }
 
 std::size_t recv_inline_limit(const Qp& qp) {
-  const RecvWqe& w = qp.transport->resp.recv_wqe;
-  const Cq* cq = w.srq != nullptr && w.srq->cq != nullptr ? w.srq->cq : qp.recv_cq;
+  const Cq* cq = recv_cq_of(qp, qp.transport->resp.recv_wqe.srq);
   return cq == nullptr ? 0 : inline_scatter_limit(*cq, qp.scatter_to_cqe_res);
 }
 

@@ -19,6 +19,8 @@ KeyUser remote_key_user(const Lane& lane, const Qp& qp, const wire::Packet& p);
 KeyUser recv_key_user(const Qp& qp);
 // `len` bytes at offset `off` of the message into the held WQE's scatter list. False: a local protection error (reported).
 bool scatter_recv(Lane& lane, Qp& qp, std::uint64_t off, const std::byte* src, std::size_t len, bool last);
+// Where receives out of `srq` (nullptr: the QP's own queue) complete; nullptr: nowhere.
+Cq* recv_cq_of(const Qp& qp, const Srq* srq);
 // The held WQE completes, where its queue says.
 void complete_recv(Lane& lane, Qp& qp, Cqe c);
 // How many bytes of a receive may go into its CQE instead of into memory.

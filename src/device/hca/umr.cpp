@@ -19,7 +19,6 @@ constexpr std::uint64_t kMaskPageSize = 1 << 1, kMaskPd = 1 << 7, kMaskEnRinval 
 // Bits 6:5 of the flags (Linux device.h: MLX5_UMR_CHECK_NOT_FREE complains about a key that is not free, MLX5_UMR_CHECK_FREE about one that
 // is).
 constexpr std::uint8_t kMustBeFree = 1 << 5, kMustBeInUse = 2 << 5;
-constexpr std::uint64_t kMttFlags = 0xff;
 // Drivers fill lists up to 64 bytes, whatever the size of the key (Linux umr.h: MLX5_IB_UMR_XLT_ALIGNMENT).
 constexpr std::uint64_t kListUnit = 64 / prm::kWqeDsUnit;
 constexpr std::size_t kChunk = 1024;  // bytes of a translation list that are read at a time
@@ -137,6 +136,7 @@ WcError load(const Umr& u, const Mkey& m, Translations& t, const char** why) {
       t.klms[first++] = k;
     }
   }
+  index_klms(t.klms);
   return {};
 }
 
@@ -189,7 +189,6 @@ WcError execute_umr(Lane& lane, Qp& qp, const SendWqe& w) {
   }
   apply(u, *m);
   lane.publisher.mkey(*m);  // one-sided initiators see the new state or nothing
-  lane.publisher.mkey(*m);
   if (trace::on()) {
     trace::Event("state", "mkey")
         .hex("mkey", m->key)
