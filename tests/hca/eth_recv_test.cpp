@@ -80,7 +80,9 @@ TEST_F(EthRecv, ChecksumsAndHeaderTypes) {
       {"UDP over IPv6", v6, 7, 2 << 4 | 1 << 2},
       {"IPv6 extension header, checksum 0", ext, 3, 2 << 4 | 1 << 2},
       {"ARP", hex("ff ff ff ff ff ff" + kPeerMac + "08 06") + counting(46), 1, 0},
-      {"IP longer than its frame", part(ipv4_frame(17, udp(counting(100))), 0, 90), 1, 0},
+      {"IP longer than its frame", part(ipv4_frame(17, udp(counting(100))), 0, 90), 1, 2 << 4 | 2 << 2},
+      {"IPv6 longer than its frame", part(ipv6_frame(17, udp(counting(100))), 0, 110), 1, 2 << 4 | 1 << 2},
+      {"an IP header that its frame cuts", part(ipv4_frame(17, udp(counting(100))), 0, 30), 1, 0},
   };
   for (const Case& k : cases) {
     post_recv(rq, {2000});
@@ -451,6 +453,27 @@ TEST_F(EthRecv, FaultsOfReceiveWqes) {
     ASSERT_TRUE(c = poll(rq));
     EXPECT_EQ(c->opcode, CqeOpcode::RESP_SEND);
   }
+}
+
+// As mlx5_ib destroys a raw packet QP: without an error, and nothing is flushed.
+TEST_F(EthRecv, AReadyQueueMayBeReset) {
+  RawQueueHandle rq = create_rq();
+  everything_to(create_tir(0, rq.number));
+  post_recv(rq, {2000});
+  EXPECT_EQ(modify_rq(rq, 1, 0), S::OK);
+  EXPECT_FALSE(poll(rq));
+  Bytes f = ipv4_frame(17, udp(counting(30)));
+  arrive(f);
+  EXPECT_FALSE(poll(rq)) << "a queue in RST receives nothing";
+  rq.pi = 0;
+  bench.bus.put_be32(rq.dbr, 0);
+  EXPECT_EQ(modify_rq(rq, 0, 1), S::OK);
+  post_recv(rq, {2000});
+  arrive(f);
+  auto c = poll(rq);
+  ASSERT_TRUE(c);
+  EXPECT_EQ(c->opcode, CqeOpcode::RESP_SEND);
+  EXPECT_EQ(c->get<C::wqe_counter>(), 0u);
 }
 
 TEST_F(EthRecv, RefusedQueues) {

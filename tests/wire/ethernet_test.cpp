@@ -79,6 +79,17 @@ class OnTheSwitch : public testing::Test {
   }();
 };
 
+TEST(FunctionMac, NamesItsSlotOrNone) {
+  const Mac netdev = {0x02, 0x11, 0x22, 0x33, 0x44, 0x55};
+  EXPECT_EQ(slot_of(netdev, function_mac(netdev, 1).data()), 1u);
+  EXPECT_EQ(slot_of(netdev, function_mac(netdev, 4095).data()), 4095u);
+  EXPECT_EQ(slot_of(netdev, function_mac(netdev, kOffTheSwitch).data()), 0u);
+  EXPECT_NE(function_mac(netdev, kOffTheSwitch), netdev);
+  EXPECT_EQ(slot_of(netdev, netdev.data()), 0u);
+  const Mac other = {0x02, 0x00, 0x01, 0x33, 0x44, 0x56};
+  EXPECT_EQ(slot_of(netdev, other.data()), 0u) << "of another adapter";
+}
+
 TEST_F(OnTheSwitch, FramesGoByMacAndGroupsToAllOthers) {
   auto a = up(), b = up(), c = up(), program = up(false);
   Collector at_a, at_b, at_c, at_program;

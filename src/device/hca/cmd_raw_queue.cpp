@@ -96,7 +96,6 @@ Status modify(Command& c, bool send) {
   auto target = static_cast<S>(to);
   if (target != S::kReset && target != S::kReady && target != S::kError) return c.refuse(Status::BAD_PARAM, "state {}", to);
   if (q->state == S::kError && target == S::kReady) return c.refuse(Status::BAD_RES_STATE, "{} {:#x}: ERR to RDY", what, n);
-  if (q->state == S::kReady && target == S::kReset) return c.refuse(Status::BAD_RES_STATE, "{} {:#x}: RDY to RST", what, n);
   if (!send)
     if (Status s = modify_rq_fields(c, *q); s != Status::OK) return s;
   S before = q->state;

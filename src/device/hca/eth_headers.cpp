@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "device/hca/eth_headers.h"
 
+#include <algorithm>
+
 #include "base/types.h"
 #include "device/hca/inet_sum.h"
 
@@ -15,9 +17,10 @@ void parse_ipv4(const std::uint8_t* p, std::size_t size, EthHeaders& h) {
   if (left < 20 || ip[0] >> 4 != 4) return;
   std::size_t header = std::size_t{ip[0] & 0xfu} * 4;
   std::size_t total = load_be<std::uint16_t>(ip + 2);
-  if (header < 20 || total < header || total > left) return;
+  if (header < 20 || header > left || total < header) return;
   h.l3 = L3::kIpv4;
-  h.l3_end = h.l3_at + total;
+  h.cut = total > left;
+  h.l3_end = h.l3_at + std::min(total, left);
   h.protocol = ip[9];
   h.fragment = (load_be<std::uint16_t>(ip + 6) & 0x3fff) != 0;  // more fragments, or an offset
   h.l4_at = h.l3_at + header;
@@ -28,9 +31,9 @@ void parse_ipv6(const std::uint8_t* p, std::size_t size, EthHeaders& h) {
   std::size_t left = size - h.l3_at;
   if (left < 40 || ip[0] >> 4 != 6) return;
   std::size_t total = 40 + std::size_t{load_be<std::uint16_t>(ip + 4)};
-  if (total > left) return;
   h.l3 = L3::kIpv6;
-  h.l3_end = h.l3_at + total;
+  h.cut = total > left;
+  h.l3_end = h.l3_at + std::min(total, left);
   h.protocol = ip[6];
   h.l4_at = h.l3_at + 40;
   // Every extension header has at least 8 bytes, so this ends.

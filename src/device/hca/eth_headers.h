@@ -28,7 +28,8 @@ struct EthHeaders {
   unsigned ntags = 0;
   std::array<VlanTag, 2> tags;  // outermost first
   std::uint16_t ethertype = 0;  // behind the tags
-  L3 l3 = L3::kNone;            // kNone too when the IP header does not fit its frame
+  L3 l3 = L3::kNone;            // kNone too when the IP header itself does not fit its frame
+  bool cut = false;             // the IP packet says that it is longer than its frame: its fields are matched, its sums cannot be right
   std::size_t l3_at = 0;        // behind the Ethernet header and its tags
   std::size_t l3_end = 0;       // end of the IP packet; without IP, of the frame
   std::uint8_t protocol = 0;    // behind IPv6 extension headers

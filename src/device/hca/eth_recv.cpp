@@ -36,12 +36,13 @@ enum HeaderType : unsigned {
 };
 
 bool ip_header_ok(const std::uint8_t* p, const EthHeaders& h) {
+  if (h.cut) return false;
   if (h.l3 == L3::kIpv4) return InetSum().add(p + h.l3_at, (p[h.l3_at] & 0xfu) * 4).value() == 0xffff;
   return h.l3 == L3::kIpv6;
 }
 
 bool l4_ok(wire::Frame f, const std::uint8_t* p, const EthHeaders& h) {
-  if (h.l4 == L4::kNone) return false;
+  if (h.l4 == L4::kNone || h.cut) return false;
   if (h.l4 == L4::kUdp && h.l3 == L3::kIpv4 && load_be<std::uint16_t>(p + h.l4_at + 6) == 0) return true;
   return l4_sum(f, h, h.l3_end) == 0xffff;
 }

@@ -86,7 +86,7 @@ Result<std::unique_ptr<ServedHca>> serve_hca(const ServeConfig& config) {
     port = std::move(uplink);
   } else {
     // The interface keeps its own address for the host's use of it.
-    hc.mac = wire::function_mac(netdev->mac, 1);
+    hc.mac = wire::function_mac(netdev->mac, wire::kOffTheSwitch);
     auto wire_port = UHCA_TRY(wire::NetdevPort::create(*netdev, hc.mac));
     where = fmt::format("on the wire of {}{}", wire_port->is_tap() ? "tap device " : "", netdev->name);
     lease = std::make_unique<OwnLease>();

@@ -9,6 +9,10 @@
 
 namespace uhca::wire {
 
+// In the place of a slot: a function that is on the wire of an interface and not on the host switch, so that functions of that host do not
+// look for it there.
+inline constexpr unsigned kOffTheSwitch = 0xffff;
+
 // Locally administered, unicast; the last three bytes are the netdev's.
 inline Mac function_mac(const Mac& netdev, unsigned slot) {
   Mac m = netdev;
