@@ -102,6 +102,7 @@ def ended_well(once):
 
 
 SIGNALS = ["cancelled_deferred", "cancelled_asynchronously", "cancelled_waiting", "jumped_out", "verbs_from_handlers", "small_stacks"]
+RULES = ["states", "read_depth_is_limited", "lkey_for_rkey", "chain_with_a_bad_one", "completions_of_the_dead"]
 FORKS = ["child_talks_to_parent", "child_misuses_what_it_inherits", "helpers_are_harmless", "exec_keeps_nothing", "grandchildren"]
 
 
@@ -171,6 +172,7 @@ def keeper_killed(place, rounds=8):
 
 def register(runner):
     log = {"UHCA_LOG": "stderr"}
+    # A13: the same program, the same expected completions, whichever way the frames go.
     with Namespaces() as hosts:
         for label, core in (("ours", False), ("rdma-core", True)):
             here = Place(rdma_core=core, env=log)
@@ -183,7 +185,7 @@ def register(runner):
                 runner.case("faults end well/%s/%s" % (label, where), ended_well, once)
     for label, core in (("ours", False), ("rdma-core", True)):
         here = Place(rdma_core=core)
-        for topic, names in (("signals", SIGNALS), ("forks", FORKS)):
+        for topic, names in (("signals", SIGNALS), ("forks", FORKS), ("rules", RULES)):
             once = Once(lambda h=here, t=topic: alone(h, t))
             for name in names:
                 runner.case("%s %s/%s" % (topic, name, label), passed, once, name)

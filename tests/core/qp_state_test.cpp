@@ -78,7 +78,7 @@ bool expected(S from, S to, T type, std::uint32_t mask) {
   return valid && (mask & req) == req && !(mask & ~(req | opt | IB_QP_STATE));
 }
 
-TEST(QpState, EveryPairAgainstTheExpectation) {
+TEST(QpState, EveryPairAgainstTheExpectation) {  // B7, B8
   int accepted = 0, tried = 0;
   for (T type : {T::RC, T::UC, T::UD}) {
     for (int from = 0; from < 7; ++from) {

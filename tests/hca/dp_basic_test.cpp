@@ -352,5 +352,28 @@ TEST_F(DpBasic, CommunicationEstablishedIsReportedInRtr) {
   EXPECT_EQ(async_events(), (std::vector<unsigned>{0x02}));
 }
 
+// B19: hardware sets BTH.MigReq in all that it sends; nobody insists on it.
+TEST_F(DpBasic, MigReqIsSetAndNotAskedFor) {
+  connect();
+  Region src = region(4096), dst = region(4096);
+  fill(src, 1);
+  bench.port.on_send = [this](FakePort::Bytes& bytes) {
+    wire::Packet p;
+    EXPECT_EQ(wire::parse(bytes, p), wire::ParseError::kNone);
+    EXPECT_TRUE(p.bth.mig_req);
+    p.bth.mig_req = false;
+    FakePort::Bytes changed(wire::frame_size(p));
+    changed.resize(wire::emit(p, changed));
+    bench.port.inject(changed);
+    return FakePort::Verdict::kDrop;
+  };
+  post_recv(b, {sge(dst, 4096)});
+  post(a, {.sges = {sge(src, 3000)}});
+  post(a, {.op = WqeOpcode::RDMA_READ, .sges = {sge(src, 1000)}, .raddr = dst.va, .rkey = dst.key});
+  run();
+  EXPECT_EQ(syndromes(sends(a)), (std::vector<unsigned>{0, 0}));
+  EXPECT_EQ(recvs(b).size(), 1u);
+}
+
 }  // namespace
 }  // namespace uhca::hcatest

@@ -373,7 +373,7 @@ TEST_F(DeviceTest, QueuePairStates) {
   std::uint32_t rts = IB_QP_STATE | IB_QP_SQ_PSN | IB_QP_TIMEOUT | IB_QP_RETRY_CNT | IB_QP_RNR_RETRY | IB_QP_MAX_QP_RD_ATOMIC;
   ib_device_attr da;
   ASSERT_TRUE(dev->ops.query_device(*dev, da, nullptr).ok());
-  a.max_rd_atomic = static_cast<std::uint8_t>(da.max_qp_init_rd_atom + 1);
+  a.max_rd_atomic = static_cast<std::uint8_t>(da.max_qp_init_rd_atom + 1);  // B11
   EXPECT_EQ(EINVAL, ib_modify_qp(qp, a, rts, nullptr).code());
   a.max_rd_atomic = static_cast<std::uint8_t>(da.max_qp_init_rd_atom);
   ASSERT_TRUE(ib_modify_qp(qp, a, rts, nullptr).ok());

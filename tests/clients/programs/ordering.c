@@ -33,7 +33,7 @@ static void idle_for(struct pair* p, double s) {
   while (seconds() < end) NEED(ibv_poll_cq(p->e->rcq, 1, &wc) == 0);
 }
 
-/* `blocker` needs a receive that is not there: the WRITE posted behind it must not be seen before it. */
+/* E13: `blocker` needs a receive that is not there: the WRITE posted behind it must not be seen before it. */
 static void behind(struct pair* p, enum ibv_wr_opcode blocker, const char* name) {
   struct end* e = p->e;
   p->buf[0] = e->a ? 0x77 : 0x11;

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: MIT
+"""Many processes, many queue pairs: all talk with all (programs/exchange.c), random ones are killed and replaced."""
+import os
+import random
+import re
+import time
+
+from cases_robust import program, residue
+from rig import Place, finish, output, require, stop
+
+
+class Crowd:
+    def __init__(self, place, count, pairs, seconds, may_die):
+        self.place, self.count, self.pairs, self.may_die = place, count, pairs, may_die
+        self.tag = "uhca-test-exchange-%d" % random.getrandbits(40)
+        self.gid = str(place.gid_index())
+        self.end = time.time() + seconds
+        self.members = [self.begin(i) for i in range(count)]
+        self.killed = 0
+
+    def begin(self, i):
+        return self.place.start(program("exchange"), self.tag, str(i), str(self.count), self.gid, "%.1f" % (self.end - time.time()),
+                                str(self.pairs), "1" if self.may_die else "0")
+
+    def kill_one(self):
+        i = random.randrange(self.count)
+        require(self.members[i].poll() is None, "process %d ended by itself, %s:\n%s" % (i, self.members[i].returncode, output(self.members[i])))
+        stop(self.members[i])
+        self.killed += 1
+        self.members[i] = self.begin(i)
+
+    def finish(self):
+        total = 0
+        for i, p in enumerate(self.members):
+            out = finish(p, max(10, self.end - time.time()) + 60)
+            found = re.search(r"(\d+) rounds, (\d+) peers lost", out)
+            require(p.returncode == 0 and found, "process %d of %d: exit status %s\n%s" % (i, self.count, p.returncode, out[-2000:]))
+            total += int(found[1])
+        return total
+
+
+def exchange(place, count, pairs, seconds, kill_every=None):
+    before = residue()[:2]  # others may be at work in /tmp
+    crowd = Crowd(place, count, pairs, seconds, kill_every is not None)
+    try:
+        while kill_every and time.time() < crowd.end - 3:
+            time.sleep(kill_every * random.uniform(0.5, 1.5))
+            crowd.kill_one()
+        rounds = crowd.finish()
+        # Every queue pair was used, both ways.
+        links = count * (count - 1) // 2 * pairs
+        require(rounds >= 2 * links or kill_every, "%d rounds on %d queue pairs" % (rounds, links))
+        require(rounds > 0 and (crowd.killed > 0 or not kill_every), "%d rounds, %d killed" % (rounds, crowd.killed))
+    finally:
+        stop(*crowd.members)
+    require(residue()[:2] == before, "left behind: %s, before: %s" % (residue()[:2], before))
+
+
+def register(runner):
+    long = bool(os.environ.get("UHCA_LONG"))
+    here = Place()
+    runner.case("exchange: 1000 queue pairs in each of two processes", exchange, here, 2, 1000, 15 if long else 4)
+    runner.case("exchange: %d processes, each with each" % (64 if long else 12), exchange, here, 64 if long else 12, 1, 60 if long else 5)
+    runner.case("exchange: random ones of %d processes killed" % (64 if long else 12), exchange, here, 64 if long else 12, 2, 300 if long else 10,
+                0.5)
