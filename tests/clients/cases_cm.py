@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 import time
 
-from rig import Failure, Namespaces, Place, finish, output, require, sh, stop
+from rig import Failure, Namespaces, Place, finish, free_port, output, require, sh, stop, wait_listening
 
 TCP, UDP, IB = 0x106, 0x111, 0x13f  # port spaces
 NOBODY, DAEMON = 65534, 1
@@ -147,6 +147,27 @@ def preloaded(s, c):
     require(re.search(r"1\.00 MBytes +[\d.]+ [KMG]?bits/sec", out), "no result:\n" + out)
 
 
+def perftest(s, c, program, *options):
+    """Parameters by one connection, the measured ones by others, for which the client calls before the server listens again."""
+    port = free_port()
+    words = [program, "-d", "mlx5_0", "-R", "-F", "-n", "200", "-p", str(port)] + list(options)
+    both(s, c, words, words + ["ADDRESS"], port, expect=[r"(?m)^ *\d+ +\d+ +[\d.]+ "])
+
+
+def qperf(s, c):
+    """Its server tells the port of each test before it listens on it."""
+    port = free_port()
+    tests = ["rc_bw", "rc_lat", "rc_rdma_read_bw", "rc_rdma_write_poll_lat", "ver_rc_compare_swap", "ver_rc_fetch_add"]
+    server = s.start("qperf", "-lp", str(port))
+    try:
+        wait_listening(server, port, s.namespace)
+        out = client_of(c, "qperf", "-lp", str(port), "-t", "1", "-cm1", own_address(s), *tests)
+    finally:
+        stop(server)
+    for t in tests:
+        require(re.search(t + r":\n +(bw|latency|msg_rate) += +[\d.]+ ", out), "no number of %s:\n%s" % (t, out))
+
+
 def refused(s, c):
     """Nobody listens: REJECTED, at once; a retry after listen works."""
     def attempt():
@@ -229,6 +250,10 @@ def everything(runner, label, s, c):
     case("rstream", rstream, "rstream")
     case("riostream", rstream, "riostream")
     case("librspreload", preloaded)
+    case("ib_write_bw -R", perftest, "ib_write_bw")
+    case("ib_send_lat -R", perftest, "ib_send_lat")
+    case("ib_read_bw -R -q 4", perftest, "ib_read_bw", "-q", "4")
+    case("ib_send_bw -R -c UD", perftest, "ib_send_bw", "-c", "UD")
     case("refused", refused)
 
 
@@ -239,6 +264,7 @@ def register(runner):
     runner.case("cm rping 127.0.0.1/one host", rping, here, here, address="127.0.0.1")
     runner.case("cm rping ::1/one host", rping, here, here, address="::1", listen="::")
     runner.case("cm rping between two users", rping, Place(user=NOBODY), Place(user=DAEMON))
+    runner.case("cm qperf/one host", qperf, here, here)
     runner.case("cm stopped process", stopped, here)
     runner.case("cm port taken", port_taken, here)
     runner.case("cm silent callers", silent_callers, here)

@@ -99,10 +99,10 @@ class CmHost final : public RdmaCmEnvironment {
     r.timeout_ms = timeout;
     r.dst_size = sizeof dst;
     std::memcpy(&r.dst_addr, &dst, sizeof dst);
-    return write(RDMA_USER_CM_CMD_RESOLVE_ADDR, r);
+    return queried(write(RDMA_USER_CM_CMD_RESOLVE_ADDR, r));
   }
   int route(std::uint32_t id, std::uint32_t timeout = 2000) {
-    return write(RDMA_USER_CM_CMD_RESOLVE_ROUTE, ::rdma_ucm_resolve_route{id, timeout});
+    return queried(write(RDMA_USER_CM_CMD_RESOLVE_ROUTE, ::rdma_ucm_resolve_route{id, timeout}));
   }
   int connect(std::uint32_t id, std::size_t private_bytes = 0, std::uint32_t qpn = 0x1001) {
     ::rdma_ucm_connect c{};
@@ -156,6 +156,11 @@ class CmHost final : public RdmaCmEnvironment {
   UcmaFile file, other;
 
  private:
+  // What is known already is said as soon as the command has returned.
+  int queried(int error) {
+    cma.run_timers();
+    return error;
+  }
   static void ready(void* self, bool on) {
     auto& h = *static_cast<CmHost*>(self);
     h.readable = on;

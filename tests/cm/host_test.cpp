@@ -7,6 +7,7 @@
 #include <set>
 
 #include "cm/cm_host.h"
+#include "kernel/cm/early_requests.h"
 #include "kernel/cm/exchange.h"
 
 namespace uhca::kernel::cm::test {
@@ -87,6 +88,8 @@ TEST(PortSpace, EphemeralPortsOfTwoProcessesNeverMeet) {
   EXPECT_LE(bound_names(prefix("any")).size(), 2u);
 }
 
+using Owner = Exchange::Owner;
+
 class ExchangeTest : public ::testing::Test {
  protected:
   ExchangeTest()
@@ -122,13 +125,13 @@ class ExchangeTest : public ::testing::Test {
 TEST_F(ExchangeTest, RequestsFollowTheListener) {
   Mad req = mad(CmAttr::REQ);
   prm::set<prm::cm_req::service_id>(req.body(), std::uint64_t{kPsTcp} << 16 | 7100);
-  EXPECT_FALSE(one.hand_on(req, info));  // nobody listens
+  EXPECT_EQ(Owner::kNobody, one.hand_on(req, info));
   Id l(two_ports);
   ASSERT_EQ(0, l.bind(v4(0, 7100)));
-  EXPECT_FALSE(one.hand_on(req, info));  // bound is not listening
+  EXPECT_EQ(Owner::kNobody, one.hand_on(req, info));  // bound is not listening
   ASSERT_TRUE(two_ports.listen(l.binding));
-  EXPECT_FALSE(two.hand_on(req, info));  // it is ours
-  ASSERT_TRUE(one.hand_on(req, info));
+  EXPECT_EQ(Owner::kSelf, two.hand_on(req, info));  // it is ours
+  ASSERT_EQ(Owner::kOther, one.hand_on(req, info));
   Mad got;
   MadInfo from;
   ASSERT_TRUE(arrives(l.binding.name->fd(), &got, &from));
@@ -142,31 +145,31 @@ TEST_F(ExchangeTest, RequestsFollowTheListener) {
   two_ports.unbind(l.binding);
   ASSERT_EQ(0, exact.bind(v4(1, 7100)));
   ASSERT_TRUE(one_ports.listen(exact.binding));
-  EXPECT_TRUE(two.hand_on(req, info));
+  EXPECT_EQ(Owner::kOther, two.hand_on(req, info));
   info.dgid = ip(2);
-  EXPECT_FALSE(two.hand_on(req, info));
+  EXPECT_EQ(Owner::kNobody, two.hand_on(req, info));
 }
 
 TEST_F(ExchangeTest, EverythingElseFollowsTheCommunicationId) {
   for (CmAttr a : {CmAttr::MRA, CmAttr::REJ, CmAttr::REP, CmAttr::RTU, CmAttr::DREQ, CmAttr::DREP}) {
     Mad m = mad(a);
     prm::set<prm::cm_rej::remote_comm_id>(m.body(), 2u << IbCm::kIdBits | 55);
-    EXPECT_FALSE(two.hand_on(m, info));
-    ASSERT_TRUE(one.hand_on(m, info)) << to_string(a);
+    EXPECT_EQ(Owner::kSelf, two.hand_on(m, info));
+    ASSERT_EQ(Owner::kOther, one.hand_on(m, info)) << to_string(a);
     Mad got;
     MadInfo from;
     EXPECT_TRUE(arrives(two.fd(), &got, &from));
     prm::set<prm::cm_rej::remote_comm_id>(m.body(), 3u << IbCm::kIdBits | 55);
-    EXPECT_FALSE(one.hand_on(m, info));  // no such function
+    EXPECT_EQ(Owner::kSelf, one.hand_on(m, info));  // no such function
   }
   Mad m = mad(CmAttr::SIDR_REP);
   prm::set<prm::cm_sidr_rep::request_id>(m.body(), 2u << IbCm::kIdBits | 1);
-  EXPECT_TRUE(one.hand_on(m, info));
+  EXPECT_EQ(Owner::kOther, one.hand_on(m, info));
 }
 
 TEST_F(ExchangeTest, RejectWithoutAnIdGoesToAll) {
   Mad m = mad(CmAttr::REJ);
-  EXPECT_FALSE(one.hand_on(m, info));  // and to ourselves
+  EXPECT_EQ(Owner::kSelf, one.hand_on(m, info));  // and to ourselves
   Mad got;
   MadInfo from;
   EXPECT_TRUE(arrives(two.fd(), &got, &from));
@@ -186,10 +189,10 @@ TEST_F(ExchangeTest, AnOwnerOutOfReachIsNotNobody) {
   ASSERT_EQ(0, getrlimit(RLIMIT_NOFILE, &old));
   rlimit none{0, old.rlim_max};
   ASSERT_EQ(0, setrlimit(RLIMIT_NOFILE, &none));
-  bool drep_taken = one.hand_on(drep, info), req_taken = one.hand_on(req, info);
+  Owner drep_owner = one.hand_on(drep, info), req_owner = one.hand_on(req, info);
   ASSERT_EQ(0, setrlimit(RLIMIT_NOFILE, &old));
-  EXPECT_TRUE(drep_taken);
-  EXPECT_TRUE(req_taken);
+  EXPECT_EQ(Owner::kOther, drep_owner);
+  EXPECT_EQ(Owner::kOther, req_owner);
   Mad got;
   MadInfo from;
   EXPECT_FALSE(arrives(two.fd(), &got, &from));  // dropped
@@ -198,7 +201,36 @@ TEST_F(ExchangeTest, AnOwnerOutOfReachIsNotNobody) {
   Status s = success();
   for (int i = 0; i < 100'000 && s; ++i) s = call(prefix("x") + "fn/2", {&byte, 1});
   ASSERT_EQ(EAGAIN, s.code());
-  EXPECT_TRUE(one.hand_on(drep, info));
+  EXPECT_EQ(Owner::kOther, one.hand_on(drep, info));
+}
+
+TEST(EarlyRequests, AreLookedAtForAWhile) {
+  EarlyRequests early;
+  EXPECT_EQ(kNever, early.next_deadline());
+  Nanos now = 1000;
+  std::vector<Nanos> looks;
+  EarlyRequests::Request r;
+  r.info.flow_label = 77;
+  while (early.add(r, now)) {
+    EXPECT_FALSE(early.due(early.next_deadline() - 1));
+    now = early.next_deadline();
+    looks.push_back(now);
+    auto again = early.due(now);
+    ASSERT_TRUE(again);
+    EXPECT_EQ(77u, again->info.flow_label);
+    EXPECT_EQ(kNever, early.next_deadline());
+    r = *again;
+  }
+  EXPECT_EQ(6u, looks.size());
+  EXPECT_EQ(1000u + 63'000'000u, now);
+}
+
+TEST(EarlyRequests, NoMoreThanSoManyWait) {
+  EarlyRequests early;
+  for (std::size_t i = 0; i < EarlyRequests::kMost; ++i) EXPECT_TRUE(early.add({}, i));
+  EXPECT_FALSE(early.add({}, 0));
+  EXPECT_TRUE(early.due(EarlyRequests::kFirstLook));
+  EXPECT_TRUE(early.add({}, 0));
 }
 
 TEST_F(ExchangeTest, WrongMessagesAreDropped) {

@@ -50,34 +50,34 @@ bool Exchange::give(const std::string& name, const HandedMad& m) {
   return true;
 }
 
-bool Exchange::by_service_id(std::uint64_t service_id, const HandedMad& m, const MadInfo& info) {
+Exchange::Owner Exchange::by_service_id(std::uint64_t service_id, const HandedMad& m, const MadInfo& info) {
   auto ps = static_cast<std::uint16_t>(service_id >> 16);
   auto port = static_cast<std::uint16_t>(service_id);
   for (const std::string& name : ports_.names_for(ps, port, info.dgid)) {
-    if (ports_.listens(name)) return false;
-    if (give(name, m)) return true;
+    if (ports_.listens(name)) return Owner::kSelf;
+    if (give(name, m)) return Owner::kOther;
   }
-  return false;
+  return Owner::kNobody;
 }
 
-bool Exchange::by_function(std::uint32_t function, const HandedMad& m) {
-  if (function == function_) return false;
-  if (give(name_of(function), m)) return true;
+Exchange::Owner Exchange::by_function(std::uint32_t function, const HandedMad& m) {
+  if (function == function_) return Owner::kSelf;
+  if (give(name_of(function), m)) return Owner::kOther;
   (void)refuse(ECONNREFUSED, "cm: a MAD for function {}, which does not exist", function);
-  return false;
+  return Owner::kSelf;
 }
 
-bool Exchange::hand_on(const Mad& mad, const MadInfo& info) {
+Exchange::Owner Exchange::hand_on(const Mad& mad, const MadInfo& info) {
   HandedMad m = pack(mad, info);
-  bool handed = false;
+  Owner owner = Owner::kSelf;
   switch (cm_attr(mad)) {
-    case CmAttr::REQ: handed = by_service_id(prm::get<prm::cm_req::service_id>(mad.body()), m, info); break;
-    case CmAttr::SIDR_REQ: handed = by_service_id(prm::get<prm::cm_sidr_req::service_id>(mad.body()), m, info); break;
-    case CmAttr::SIDR_REP: handed = by_function(prm::get<prm::cm_sidr_rep::request_id>(mad.body()) >> IbCm::kIdBits, m); break;
+    case CmAttr::REQ: owner = by_service_id(prm::get<prm::cm_req::service_id>(mad.body()), m, info); break;
+    case CmAttr::SIDR_REQ: owner = by_service_id(prm::get<prm::cm_sidr_req::service_id>(mad.body()), m, info); break;
+    case CmAttr::SIDR_REP: owner = by_function(prm::get<prm::cm_sidr_rep::request_id>(mad.body()) >> IbCm::kIdBits, m); break;
     default: {
       std::uint32_t id = cm_remote_comm_id(mad);
       if (id != 0) {
-        handed = by_function(id >> IbCm::kIdBits, m);
+        owner = by_function(id >> IbCm::kIdBits, m);
         break;
       }
       // A requester that gave up does not know our id: it names itself, and whoever has its request recognises it.
@@ -85,10 +85,9 @@ bool Exchange::hand_on(const Mad& mad, const MadInfo& info) {
         if (auto n = static_cast<std::uint32_t>(std::strtoul(f.c_str(), nullptr, 10)); n != function_) by_function(n, m);
     }
   }
-  if (handed) {
-    if (trace::on()) trace::Event("mad", "hand_on").str("attr", to_string(cm_attr(mad))).hex("remote_comm_id", cm_remote_comm_id(mad));
-  }
-  return handed;
+  if (owner == Owner::kOther && trace::on())
+    trace::Event("mad", "hand_on").str("attr", to_string(cm_attr(mad))).hex("remote_comm_id", cm_remote_comm_id(mad));
+  return owner;
 }
 
 Exchange::Took Exchange::take(int caller_fd, Mad* mad, MadInfo* info) {

@@ -33,9 +33,12 @@ class Exchange {
   Status start();
   int fd() const { return own_.fd(); }
 
-  // True: handed to its owner, or dropped because the owner cannot be reached now: the sender repeats what it gets no answer to.
-  // False: it is ours, or nobody's, which the caller's ib_cm then says to the sender.
-  bool hand_on(const Mad& mad, const MadInfo& info);
+  enum class Owner : std::uint8_t {
+    kOther,   // handed to it, or dropped because it cannot be reached now: the sender repeats what it gets no answer to
+    kSelf,    // or somebody who does not exist, which the caller's ib_cm then says to the sender
+    kNobody,  // a request for a service on which nobody listens
+  };
+  Owner hand_on(const Mad& mad, const MadInfo& info);
 
   // What a caller (host_names.h) hands to us.
   enum class Took : std::uint8_t { kMad, kNothing, kNotYet };
@@ -45,8 +48,8 @@ class Exchange {
   std::string name_of(std::uint32_t function) const;
   // Whether somebody has that name.
   bool give(const std::string& name, const HandedMad& m);
-  bool by_service_id(std::uint64_t service_id, const HandedMad& m, const MadInfo& info);
-  bool by_function(std::uint32_t function, const HandedMad& m);
+  Owner by_service_id(std::uint64_t service_id, const HandedMad& m, const MadInfo& info);
+  Owner by_function(std::uint32_t function, const HandedMad& m);
 
   const std::string prefix_;
   const std::uint32_t function_;

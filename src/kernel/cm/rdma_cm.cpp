@@ -10,7 +10,7 @@
 namespace uhca::kernel::cm {
 
 const char* to_string(RdmaState s) {
-  static constexpr const char* kNames[] = {"IDLE",    "ADDR_QUERY", "ADDR_RESOLVED", "ROUTE_RESOLVED",
+  static constexpr const char* kNames[] = {"IDLE",    "ADDR_QUERY", "ADDR_RESOLVED", "ROUTE_QUERY", "ROUTE_RESOLVED",
                                            "CONNECT", "DISCONNECT", "ADDR_BOUND",    "LISTEN"};
   auto i = static_cast<std::size_t>(s);
   return i < std::size(kNames) ? kNames[i] : "?";

@@ -16,7 +16,17 @@
 
 namespace uhca::kernel::cm {
 
-enum class RdmaState : std::uint8_t { IDLE, ADDR_QUERY, ADDR_RESOLVED, ROUTE_RESOLVED, CONNECT, DISCONNECT, ADDR_BOUND, LISTEN };
+enum class RdmaState : std::uint8_t {
+  IDLE,
+  ADDR_QUERY,
+  ADDR_RESOLVED,
+  ROUTE_QUERY,
+  ROUTE_RESOLVED,
+  CONNECT,
+  DISCONNECT,
+  ADDR_BOUND,
+  LISTEN
+};
 const char* to_string(RdmaState s);
 
 // enum rdma_cm_event_type: the values of the ABI.
@@ -172,9 +182,14 @@ class RdmaCm {
     Status cm_event(CmId& id, const CmEvent& event) override { return cma.request(id, event); }
     RdmaCm& cma;
   };
-  struct AddrQuery {
+  // An address or a route that is being resolved. Its event never comes before the command has returned, even when all is known: Linux
+  // leaves it to a workqueue, and programs that wait for it let others run meanwhile.
+  struct Query {
     RdmaId* id;
-    IpRoute route;
+    ib_gid source{};  // zero: the id has its own
+    ib_gid next_hop{};
+    int ifindex = 0;
+    bool neighbour = false;  // the next hop must be found first
     Nanos deadline, next_look;
   };
 
@@ -182,6 +197,7 @@ class RdmaCm {
   Status acquire_dev_by_src(RdmaId& id);
   Status bind_loopback(RdmaId& id);
   void addr_resolved(RdmaId& id, const ib_gid& source, int status);
+  void route_resolved(RdmaId& id);
   void cancel_query(RdmaId& id);
   Status request(CmId& cm_id, const CmEvent& event);
   Status connection_event(RdmaId& id, const CmEvent& event);
@@ -205,7 +221,7 @@ class RdmaCm {
   Nanos now_ = 0;
   std::unordered_map<RdmaId*, std::unique_ptr<RdmaId>> ids_;
   std::list<RdmaId*> listening_;
-  std::list<AddrQuery> queries_;
+  std::list<Query> queries_;
 };
 
 }  // namespace uhca::kernel::cm

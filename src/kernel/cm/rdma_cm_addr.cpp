@@ -123,19 +123,26 @@ Status RdmaCm::resolve_addr(RdmaId& id, const Sockaddr& src, const Sockaddr& dst
   if (dst.is_any()) {
     if (!id.bound) UHCA_CHECK(bind_loopback(id));
     id.state = RdmaState::ADDR_QUERY;
-    addr_resolved(id, {}, 0);
+    queries_.push_back({.id = &id, .deadline = now_, .next_look = now_});
     return success();
   }
   if (dst.family() == kAfIb) return refuse(ENODEV, "rdma_cm: AF_IB addresses belong to InfiniBand ports; the port is Ethernet");
   ib_gid from = id.src.gid();
   IpRoute route = UHCA_TRY(env_.route(dst.gid(), id.src.is_any() ? nullptr : &from, id.bound_dev_if));
   id.state = RdmaState::ADDR_QUERY;
+  Query q{.id = &id,
+          .source = id.src.is_any() ? route.source : from,
+          .next_hop = route.next_hop,
+          .ifindex = route.ifindex,
+          .deadline = now_,
+          .next_look = now_};
   if (route.needs_neighbour && !env_.neighbour_known(route.ifindex, route.next_hop)) {
     env_.solicit(route.next_hop, route.ifindex);
-    queries_.push_back({&id, route, now_ + Nanos{timeout_ms} * 1'000'000, now_ + kNeighbourLook});
-    return success();
+    q.neighbour = true;
+    q.deadline = now_ + Nanos{timeout_ms} * 1'000'000;
+    q.next_look = now_ + kNeighbourLook;
   }
-  addr_resolved(id, id.src.is_any() ? route.source : from, 0);
+  queries_.push_back(q);
   return success();
 }
 
@@ -168,7 +175,7 @@ void RdmaCm::addr_resolved(RdmaId& id, const ib_gid& source, int status) {
 }
 
 void RdmaCm::cancel_query(RdmaId& id) {
-  queries_.remove_if([&](const AddrQuery& q) { return q.id == &id; });
+  queries_.remove_if([&](const Query& q) { return q.id == &id; });
 }
 
 void RdmaCm::run_timers() {
@@ -177,24 +184,28 @@ void RdmaCm::run_timers() {
       ++it;
       continue;
     }
-    bool known = env_.neighbour_known(it->route.ifindex, it->route.next_hop);
+    bool known = !it->neighbour || env_.neighbour_known(it->ifindex, it->next_hop);
     if (!known && it->deadline > now_) {
       it->next_look = now_ + kNeighbourLook;
       ++it;
       continue;
     }
-    AddrQuery q = *it;
+    Query q = *it;
     it = queries_.erase(it);
+    if (q.id->state == RdmaState::ROUTE_QUERY) {
+      route_resolved(*q.id);
+      continue;
+    }
     if (!known)
       (void)refuse(ETIMEDOUT, "rdma_cm: {} does not answer address resolution (next hop {})", q.id->dst.text(),
-                   sockaddr_of_gid(q.route.next_hop).text());
-    addr_resolved(*q.id, q.id->src.is_any() ? q.route.source : q.id->src.gid(), known ? 0 : -ETIMEDOUT);
+                   sockaddr_of_gid(q.next_hop).text());
+    addr_resolved(*q.id, q.source, known ? 0 : -ETIMEDOUT);
   }
 }
 
 Nanos RdmaCm::next_deadline() const {
   Nanos t = kNever;
-  for (const AddrQuery& q : queries_) t = std::min({t, q.next_look, q.deadline});
+  for (const Query& q : queries_) t = std::min({t, q.next_look, q.deadline});
   return t;
 }
 
@@ -214,11 +225,17 @@ Status RdmaCm::resolve_route(RdmaId& id, std::uint32_t timeout_ms) {
   p.flow_label = label ? label : (id.src.port() * 31u + id.dst.port()) & 0xfffff;
   if (!p.mtu) return refuse(EINVAL, "rdma_cm: the netdev's MTU leaves no room for a path MTU");
   id.path = p;
+  id.state = RdmaState::ROUTE_QUERY;
+  queries_.push_back({.id = &id, .deadline = now_, .next_look = now_});
+  return success();
+}
+
+// Linux: cma_work_handler.
+void RdmaCm::route_resolved(RdmaId& id) {
   id.state = RdmaState::ROUTE_RESOLVED;
   RdmaEvent e;
   e.type = RdmaEventType::ROUTE_RESOLVED;
   deliver_or_destroy(id, e);
-  return success();
 }
 
 Status RdmaCm::set_ib_path(RdmaId& id, const PathRec& path) {

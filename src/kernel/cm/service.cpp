@@ -242,9 +242,9 @@ void Service::wake() {
 }
 
 void Service::pass_time() {
-  Nanos now = SystemClock::instance().now();
-  cm_->set_now(now);
-  cma_->set_now(now);
+  now_ = SystemClock::instance().now();
+  cm_->set_now(now_);
+  cma_->set_now(now_);
 }
 
 void Service::take_arrived() {
@@ -256,7 +256,7 @@ void Service::after_work() {
   // What was sent to an address of this host has come back to our own QP1 already. Handed on here, it is out of the process before the
   // program's command returns: it may exit next, and a kernel would not die with it.
   take_arrived();
-  if (std::min(cm_->next_deadline(), cma_->next_deadline()) < sleeping_until_.load(std::memory_order_relaxed)) wake();
+  if (next_deadline() < sleeping_until_.load(std::memory_order_relaxed)) wake();
 }
 
 void Service::ensure_thread() {
@@ -310,8 +310,22 @@ void Service::serve_caller(int fd) {
 }
 
 void Service::mad_arrived(const Mad& mad, const MadInfo& info) {
-  if (is_cm_mad(mad) && exchange_->hand_on(mad, info)) return;
-  cm_->receive(mad, info);
+  if (is_cm_mad(mad)) {
+    dispatch({mad, info});
+  } else {
+    cm_->receive(mad, info);
+  }
+}
+
+void Service::dispatch(const EarlyRequests::Request& r) {
+  Exchange::Owner owner = exchange_->hand_on(r.mad, r.info);
+  if (owner == Exchange::Owner::kOther) return;
+  if (owner == Exchange::Owner::kNobody && early_.add(r, now_)) return;
+  cm_->receive(r.mad, r.info);
+}
+
+Nanos Service::next_deadline() const {
+  return std::min({cm_->next_deadline(), cma_->next_deadline(), early_.next_deadline()});
 }
 
 void Service::run() {
@@ -330,7 +344,7 @@ bool Service::attend() {
   Nanos deadline;
   {
     std::lock_guard g(lock_);
-    deadline = std::min(cm_->next_deadline(), cma_->next_deadline());
+    deadline = next_deadline();
     sleeping_until_.store(deadline);
   }
   int timeout = -1;
@@ -360,6 +374,7 @@ bool Service::attend() {
     if (!serve_callers(fd)) exhausted = true;
   }
   take_arrived();
+  while (auto r = early_.due(now_)) dispatch(*r);
   cm_->run_timers();
   cma_->run_timers();
   take_arrived();

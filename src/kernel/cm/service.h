@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 
+#include "kernel/cm/early_requests.h"
 #include "kernel/cm/exchange.h"
 #include "kernel/cm/file.h"
 #include "kernel/cm/gsi.h"
@@ -64,6 +65,9 @@ class Service final : public CmDevice, public RdmaCmEnvironment {
   // A caller whose message may still be on its way: a connection that was accepted in between.
   void serve_caller(int fd);
   void mad_arrived(const Mad& mad, const MadInfo& info);
+  // A MAD of connection management, to whom it belongs.
+  void dispatch(const EarlyRequests::Request& r);
+  Nanos next_deadline() const;
   void pass_time();
   static void watch(void* self, int fd, bool on);
   // Gives back files whose last descriptor is gone; they are destroyed here.
@@ -77,6 +81,8 @@ class Service final : public CmDevice, public RdmaCmEnvironment {
   std::unique_ptr<RdmaCm> cma_;
   std::unique_ptr<Ucma> ucma_;
   std::unique_ptr<Exchange> exchange_;
+  EarlyRequests early_;
+  Nanos now_ = 0;
   std::map<std::uint64_t, std::shared_ptr<File>> files_;  // by inode of the pipe
   std::atomic<int> open_files_{0};
   int epoll_ = -1, wake_ = -1;
