@@ -3,7 +3,9 @@
 import hashlib
 import os
 
-from machine import BUILD, Host, RDMA, require, set_up
+from machine import BUILD, HERE, Host, RDMA, require, set_up
+from cases_pyverbs import results
+from rig import sh
 
 
 DEBIAN_12 = "6.1."  # the release of its kernel
@@ -31,6 +33,19 @@ def own_libraries():
         h.finish(h.guest("own.sh", h.device(), modules="mlx5_core mlx5_ib ib_uverbs rdma_ucm", limit=600, options=options))
 
 
+def pyverbs(kernel=None):
+    set_up()
+    ids = os.path.join(HERE, "pyverbs_ids.txt")
+    with Host("pyverbs") as h:
+        out = h.finish(h.guest("pyverbs.sh", h.device(), modules=RDMA + " rdma_ucm ib_umad", limit=1200, kernel=kernel,
+                               options=["--smp", "2", "--mem", "2G", "--python", "--file", ids]))[0]
+        found = results(out)
+        with open(ids) as f:
+            wanted = [line.strip() for line in f if not line.startswith("#")]
+        bad = ["%s: %s" % (i, found.get(i)) for i in wanted if found.get(i) != "ok"]
+        require(not bad, "%d of %d ids:\n%s" % (len(bad), len(wanted), "\n".join(bad)))
+
+
 def nvme():
     set_up()
     with Host("nvme") as h:
@@ -41,8 +56,8 @@ def two_guests():
     set_up()
     with Host("two-guests") as h:
         a, b = h.device("hca-a"), h.device("hca-b")
-        h.finish(h.guest("peer.sh", a, name="server", arguments="server 10.9.0.1 10.9.0.2", limit=600),
-                 h.guest("peer.sh", b, name="client", arguments="client 10.9.0.2 10.9.0.1", limit=600))
+        h.finish(h.guest("peer.sh", a, name="guest-a", arguments="'server client' 10.9.0.1 10.9.0.2 tcp", limit=900),
+                 h.guest("peer.sh", b, name="guest-b", arguments="'client server' 10.9.0.2 10.9.0.1 tcp", limit=900))
 
 
 def with_rxe():
@@ -50,18 +65,61 @@ def with_rxe():
     set_up()
     with Host("rxe") as h:
         h.bridge("tap0", "tap1")
-        h.finish(h.guest("peer.sh", h.device("hca", "--netdev", "tap0"), name="hca-guest", arguments="server 10.9.0.1 10.9.0.2", limit=600),
-                 h.guest("peer.sh", name="rxe-guest", arguments="client 10.9.0.2 10.9.0.1", limit=600,
+        h.finish(h.guest("peer.sh", h.device("hca", "--netdev", "tap0"), name="hca-guest", arguments="'server client' 10.9.0.1 10.9.0.2 tcp",
+                         limit=900),
+                 h.guest("peer.sh", name="rxe-guest", arguments="'client server' 10.9.0.2 10.9.0.1 tcp", limit=900,
                          modules="virtio_pci virtio_net rdma_rxe ib_uverbs", options=["--tap", "tap1"]))
+
+
+def with_program_by_udp():
+    """A process of the host, whose frames are UDP datagrams of the host's kernel, with a guest on a tap device."""
+    set_up()
+    with Host("program-udp") as h:
+        h.tap("tap0", "10.9.0.254/24")
+        guest = h.guest("peer.sh", h.device("hca", "--netdev", "tap0"), arguments="'server client' 10.9.0.1 10.9.0.254", limit=900)
+        h.said(guest, "mac (.*)")
+        h.finish(guest, h.program("client server", "10.9.0.1", "tap0"))
+
+
+def with_program_on_the_switch():
+    """A process of the host and a guest on its switch, where the host speaks RoCE only: no ARP, so both are told, and no TCP, so the tools
+    find each other over another network."""
+    set_up()
+    with Host("program-switch") as h:
+        h.ip("link", "add", "eth0", "type", "veth", "peer", "name", "eth1")
+        h.ip("addr", "add", "10.9.0.254/24", "dev", "eth0")
+        h.ip("link", "set", "eth1", "up")
+        h.ip("link", "set", "eth0", "up")
+        h.tap("tap0", "10.8.0.254/24")
+        mac = sh("ip", "netns", "exec", h.namespace, "cat", "/sys/class/net/eth0/address").strip()
+        guest = h.guest("peer.sh", h.device(), modules=RDMA + " virtio_pci virtio_net", limit=900, options=["--tap", "tap0"],
+                        arguments="'server client' 10.9.0.1 10.9.0.254 lladdr %s beside 10.8.0.1 10.8.0.254" % mac)
+        h.ip("neigh", "replace", "10.9.0.1", "lladdr", h.said(guest, "mac (.*)"), "dev", "eth0", "nud", "permanent")
+        h.finish(guest, h.program("client server", "10.8.0.1", "eth0"))
+
+
+def routed():
+    """Guests of two hosts, each behind its host's tap device: what they exchange is UDP 4791 that two kernels route."""
+    set_up()
+    with Host("routed-a") as a, Host("routed-b") as b:
+        sh("ip", "link", "add", "wire", "netns", a.namespace, "type", "veth", "peer", "name", "wire", "netns", b.namespace)
+        for own, h, other in ((1, a, 2), (2, b, 1)):
+            h.tap("tap0", "10.9.%d.254/24" % own)
+            h.ip("addr", "add", "10.99.0.%d/24" % own, "dev", "wire")
+            h.ip("link", "set", "wire", "up")
+            h.ip("route", "add", "10.9.%d.0/24" % other, "via", "10.99.0.%d" % other)
+            sh("ip", "netns", "exec", h.namespace, "sysctl", "-qw", "net.ipv4.ip_forward=1")
+        peers = [h.guest("peer.sh", h.device("hca", "--netdev", "tap0"), limit=900,
+                         arguments="'%s' 10.9.%d.1 10.9.%d.1 tcp via 10.9.%d.254" % (roles, own, other, own))
+                 for h, roles, own, other in ((a, "server client", 1, 2), (b, "client server", 2, 1))]
+        Host.finish(*peers)
 
 
 def tcp():
     """The netdev's own traffic between a guest and this host through a tap device: ping, TCP towards the guest at default settings."""
     set_up()
     with Host("tcp") as h:
-        h.ip("tuntap", "add", "dev", "tap0", "mode", "tap")
-        h.ip("addr", "add", "10.9.0.254/24", "dev", "tap0")
-        h.ip("link", "set", "tap0", "up")
+        h.tap("tap0", "10.9.0.254/24")
         blob = h.path("blob")
         with open(blob, "wb") as f:
             f.write(os.urandom(8 << 20))
@@ -70,6 +128,16 @@ def tcp():
         with open(blob, "rb") as f:
             digest = hashlib.md5(f.read()).hexdigest()
         require("md5 " + digest in out, "the guest received other bytes: %s" % out)
+
+
+def netdev(kernel=None):
+    """What an administrator does with ip, ethtool and devlink, beside a guest that carries VLAN 7 and larger frames."""
+    set_up()
+    with Host("netdev") as h:
+        addresses = "10.9.0.1 10.9.0.2 10.9.7.1 10.9.7.2"
+        h.finish(h.guest("netdev.sh", h.device("hca-a"), name="guest", arguments=addresses, limit=600, modules=RDMA + " 8021q",
+                         options=["--smp", "2"], kernel=kernel),
+                 h.guest("netdev-peer.sh", h.device("hca-b"), name="peer", arguments=addresses, limit=600, modules=RDMA + " 8021q"))
 
 
 def ethernet():
@@ -87,8 +155,13 @@ def register(runner, long):
         runner.case("guest: Debian's RDMA tools over loopback, Debian 12's kernel", loopback, DEBIAN_12)
         runner.case("guest: Debian's RDMA tools over loopback", loopback)
         runner.case("guest: our user libraries on the real kernel", own_libraries)
+        runner.case("guest: pyverbs' suite", pyverbs)
         runner.case("guest: NVMe over RDMA", nvme)
         runner.case("guest: TCP with the host through a tap device", tcp)
         runner.case("guest: Ethernet between two guests on the host switch", ethernet)
+        runner.case("guest: ethtool, MTU, VLAN, devlink", netdev)
         runner.case("guest: two guests on the host switch", two_guests)
+        runner.case("guest: two guests over routed UDP", routed)
+        runner.case("guest: with a process of the host over UDP", with_program_by_udp)
+        runner.case("guest: with a process of the host on the switch", with_program_on_the_switch)
         runner.case("guest: with a guest on rdma_rxe", with_rxe)

@@ -4,6 +4,8 @@
 . /root/lib.sh
 net_up 10.9.0.1/24
 g=$(gid_index 4)
+ibv_devinfo -v -d mlx5_0 >/tmp/devinfo || fail "ibv_devinfo"
+! grep -q 'ODP_SUPPORT' /tmp/devinfo || { cat /tmp/devinfo; fail "ODP is offered, but there are no page faults"; }
 loopback "ibv_rc_pingpong, 300 kB" ibv_rc_pingpong -e -c -d mlx5_0 -g "$g" -n 50 -s 300000
 loopback "ibv_uc_pingpong" ibv_uc_pingpong -e -c -d mlx5_0 -g "$g" -n 50
 loopback "ibv_ud_pingpong" ibv_ud_pingpong -e -c -d mlx5_0 -g "$g" -n 50 -s 1000
@@ -18,6 +20,7 @@ done
 loopback "ib_send_bw UD" ib_send_bw -F -c UD -e -x "$g" -n 200 -s 1024 -d mlx5_0
 loopback "ib_read_bw" ib_read_bw -F -e -x "$g" -n 200 -d mlx5_0
 loopback "ib_read_lat" ib_read_lat -F -x "$g" -n 20 -d mlx5_0
+loopback "ib_atomic_lat" ib_atomic_lat -F -x "$g" -n 20 -d mlx5_0
 for a in FETCH_AND_ADD CMP_AND_SWAP; do loopback "ib_atomic_bw $a" ib_atomic_bw -F -A $a -x "$g" -n 50 -d mlx5_0; done
 dmesg_clean
 

@@ -15,6 +15,12 @@ loopback "ibv_uc_pingpong" ibv_uc_pingpong -e -c -d mlx5_0 -g "$g" -n 50
 loopback "ibv_ud_pingpong" ibv_ud_pingpong -e -c -d mlx5_0 -g "$g" -n 50 -s 1000
 loopback "ibv_srq_pingpong" ibv_srq_pingpong -e -c -d mlx5_0 -g "$g" -n 100
 loopback "ibv_xsrq_pingpong" ibv_xsrq_pingpong -e -d mlx5_0 -g "$g" -n 50
+loopback "ib_write_bw" ib_write_bw -F -x "$g" -n 200 -d mlx5_0
+loopback "ib_write_lat" ib_write_lat -F -x "$g" -n 20 -d mlx5_0
+loopback "ib_send_bw" ib_send_bw -F -e -x "$g" -n 200 -d mlx5_0
+loopback "ib_send_lat UD" ib_send_lat -F -c UD -x "$g" -n 20 -d mlx5_0
+loopback "ib_read_bw" ib_read_bw -F -e -x "$g" -n 200 -d mlx5_0
+for a in FETCH_AND_ADD CMP_AND_SWAP; do loopback "ib_atomic_bw $a" ib_atomic_bw -F -A $a -x "$g" -n 50 -d mlx5_0; done
 rping -s -a 10.9.0.1 -C 10 -v >/tmp/server.out 2>&1 &
 server=$!
 sleep 1
