@@ -78,6 +78,7 @@ struct End {
 
 class DpTest : public ::testing::Test {
  protected:
+  explicit DpTest(bool shared = false) : bench(0x1000, 8, 0x50, 1500, shared) {}
   Bench bench;
   End a, b;
   PathSpec path_a, path_b;

@@ -20,6 +20,7 @@
 #include "base/clock.h"
 #include "device/hca/hca.h"
 #include "device/pci/bus.h"
+#include "device/pci/shared_area.h"
 #include "prm/cmd_core.h"
 #include "prm/cmd_object.h"
 #include "prm/cmd_qp.h"
@@ -130,6 +131,15 @@ class FakeBus final : public pci::Bus {
     *expected = found;
     return true;
   }
+  // With an area: all memory is one range of it, at its own address.
+  static constexpr std::uint32_t kRange = 7;
+  pci::SharedArea* area = nullptr;
+  bool resolve(pci::DmaAddr addr, std::size_t len, pci::DmaDir dir, pci::HostRange* out) override {
+    std::lock_guard<std::mutex> g(mutex_);
+    if (area == nullptr || !check(addr, len, dir == pci::DmaDir::kToDevice ? kRead : kWrite)) return false;
+    *out = {reinterpret_cast<std::uintptr_t>(mem_ + (addr - kBase)), kRange, area->range_states()[kRange].load()};
+    return true;
+  }
   const char* last_fault() const override { return fault_; }
   void raise(unsigned vector) override {
     std::lock_guard<std::mutex> g(mutex_);
@@ -187,6 +197,12 @@ class FakePort final : public wire::Port {
   std::vector<Bytes> sent;  // every frame accepted or dropped, as on_send left it
   std::deque<Bytes> incoming;
   bool asleep = false;
+  // Set: the peer takes host packets. They are kept in `records` as they lie in the ring; on_record sees them when they are committed.
+  wire::PeerFunction* near = nullptr;
+  std::function<void(Bytes&)> on_record;
+  std::deque<Bytes> records;
+  std::size_t record_room = 64;  // so many at a time
+  std::uint64_t records_sent = 0, longest_record = 0;
 
   void inject(Bytes frame) { incoming.push_back(std::move(frame)); }
 
@@ -208,12 +224,32 @@ class FakePort final : public wire::Port {
       ++n;
       sink.receive(frame);
     }
+    while (n < budget && !records.empty() && !hold_records) {
+      Bytes record = std::move(records.front());
+      records.pop_front();
+      ++n;
+      sink.receive_record(record);
+    }
     return n;
+  }
+  bool hold_records = false;  // the receiver does not run
+  wire::PeerFunction* peer(const wire::Gid&, std::uint32_t) override { return near; }
+  std::byte* begin_record(wire::PeerFunction&, std::size_t bytes) override {
+    if (records.size() >= record_room) return nullptr;
+    begun_.assign(bytes, std::byte{0xee});
+    return begun_.data();
+  }
+  void commit_record(wire::PeerFunction&) override {
+    ++records_sent;
+    longest_record = std::max<std::uint64_t>(longest_record, begun_.size());
+    if (on_record) on_record(begun_);
+    records.push_back(begun_);
   }
   void set_asleep(bool a) override { asleep = a; }
 
  private:
   FakePort* peer_ = nullptr;
+  Bytes begun_;
 };
 
 // Hands out blocks from `first`; at most `blocks` of them.
@@ -416,11 +452,19 @@ struct PathSpec {
 // A device with everything around it. bring_up() does what a driver does up to the first queue.
 class Bench {
  public:
-  explicit Bench(std::uint32_t first_qpn = 0x1000, unsigned blocks = 8, std::uint8_t mac_last = 0x50, unsigned netdev_mtu = 1500)
-      : lease(first_qpn, blocks), config(make_config(mac_last, netdev_mtu)), hca(config, bus, port, clock, lease), cmd(hca, bus) {}
+  explicit Bench(std::uint32_t first_qpn = 0x1000, unsigned blocks = 8, std::uint8_t mac_last = 0x50, unsigned netdev_mtu = 1500,
+                 bool shared = false)
+      : area(shared ? pci::SharedArea::create() : nullptr),
+        lease(first_qpn, blocks),
+        config(make_config(mac_last, netdev_mtu, area.get())),
+        hca(config, bus, port, clock, lease),
+        cmd(hca, bus) {
+    bus.area = area.get();
+  }
 
-  static hca::HcaConfig make_config(std::uint8_t mac_last, unsigned netdev_mtu = 1500) {
+  static hca::HcaConfig make_config(std::uint8_t mac_last, unsigned netdev_mtu = 1500, pci::SharedArea* area = nullptr) {
     hca::HcaConfig c;
+    c.published = area != nullptr ? area->device_part() : nullptr;
     c.netdev_mtu = netdev_mtu;
     c.mac = {0x02, 0x10, 0x20, 0x30, 0x40, mac_last};
     c.node_guid = 0x021020fffe304000 | mac_last;
@@ -428,6 +472,7 @@ class Bench {
     return c;
   }
 
+  std::unique_ptr<pci::SharedArea> area;
   FakeBus bus;
   FakePort port;
   VirtualClock clock;

@@ -15,10 +15,18 @@ void Traffic::add(wire::Frame f) {
     bool all = f.size() >= 6 && std::all_of(f.begin(), f.begin() + 6, [](std::byte b) { return b == std::byte{0xff}; });
     cast = all ? kBroadcast : kMulticast;
   }
-  ++packets[cast];
-  octets[cast] += f.size();
-  std::size_t size = std::max(f.size() + kFcs, kMinFrame);
-  ++by_size[static_cast<std::size_t>(std::lower_bound(kSizes.begin(), kSizes.end(), size) - kSizes.begin())];
+  count(cast, f.size(), 1);
+}
+
+void Traffic::add_unicast(std::size_t bytes, std::uint64_t n) {
+  count(kUnicast, bytes, n);
+}
+
+void Traffic::count(Cast cast, std::size_t bytes, std::uint64_t n) {
+  packets[cast] += n;
+  octets[cast] += bytes * n;
+  std::size_t size = std::max(bytes + kFcs, kMinFrame);
+  by_size[static_cast<std::size_t>(std::lower_bound(kSizes.begin(), kSizes.end(), size) - kSizes.begin())] += n;
 }
 
 Traffic Traffic::since(const Traffic& base) const {

@@ -22,9 +22,13 @@ struct Traffic {
   std::array<std::uint64_t, 10> by_size{};
 
   void add(wire::Frame f);
+  void add_unicast(std::size_t bytes, std::uint64_t n);  // n frames of so many bytes
   std::uint64_t all_packets() const { return packets[0] + packets[1] + packets[2]; }
   std::uint64_t all_octets() const { return octets[0] + octets[1] + octets[2]; }
   Traffic since(const Traffic& base) const;
+
+ private:
+  void count(Cast cast, std::size_t bytes, std::uint64_t n);
 };
 
 struct Counters {

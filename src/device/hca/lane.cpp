@@ -9,6 +9,7 @@
 #include "device/hca/eth_recv.h"
 #include "device/hca/eth_send.h"
 #include "device/hca/hca.h"
+#include "device/hca/host_packet.h"
 #include "device/hca/qp_error.h"
 #include "device/hca/qp_states.h"
 #include "device/hca/raw_queue.h"
@@ -87,30 +88,65 @@ void Lane::receive(wire::Frame frame) {
     receive_dc_request(*this, p);
     return;
   }
+  Qp* qp = receiver_of(p);
+  if (qp == nullptr) return;
+  if (const char* why = is_datagram(qp->type) ? wrong_datagram(*this, *qp, p) : wrong_path(*qp, p)) return drop_wrong_path(*qp, p, why);
+  if (is_datagram(qp->type)) {
+    receive_datagram(*this, *qp, p);
+  } else if (wire::has(wire::info(p.bth.opcode).props, wire::Prop::kRequest)) {
+    load_progress(*this, *qp);
+    respond(*this, *qp, p, nullptr);
+    store_progress(*qp);
+  } else {
+    complete_response(*this, *qp, p);
+  }
+}
+
+Qp* Lane::receiver_of(const wire::Packet& p) {
   Qp* qp = p.bth.dest_qp == kGsiQpn ? objects.gsi : objects.qp(p.bth.dest_qp);
   if (qp == nullptr || qp->transport == nullptr) {
     ++counters.rx_no_qp;
     static_cast<void>(
         refuse(ENOENT, "frame {} with PSN {} for QPN {:#x} dropped: no such QP", wire::info(p.bth.opcode).name, p.bth.psn, p.bth.dest_qp));
-    return;
+    return nullptr;
   }
   if (!takes_frames(qp->state)) {
     ++counters.rx_no_qp;
     static_cast<void>(refuse(ENOTCONN, "frame {} with PSN {} for QPN {:#x} dropped: the QP is in {}", wire::info(p.bth.opcode).name,
                              p.bth.psn, qp->qpn, qp_state_name(qp->state)));
+    return nullptr;
+  }
+  return qp;
+}
+
+void Lane::drop_wrong_path(const Qp& qp, const wire::Packet& p, const char* why) {
+  ++counters.rx_wrong_path;
+  static_cast<void>(
+      refuse(EADDRNOTAVAIL, "frame {} with PSN {} for QPN {:#x} dropped: wrong {}", wire::info(p.bth.opcode).name, p.bth.psn, qp.qpn, why));
+}
+
+void Lane::receive_record(std::span<const std::byte> record) {
+  need_time();
+  wire::Packet p;
+  HostBody body;
+  std::uint64_t path;
+  if (!parse_host_packet(record, p, body, &path)) {
+    ++counters.rx_frames;
+    ++counters.rx_malformed;
+    static_cast<void>(refuse(EBADMSG, "host packet of {} bytes dropped: malformed", record.size()));
     return;
   }
-  if (const char* why = is_datagram(qp->type) ? wrong_datagram(*this, *qp, p) : wrong_path(*qp, p)) {
-    ++counters.rx_wrong_path;
-    static_cast<void>(refuse(EADDRNOTAVAIL, "frame {} with PSN {} for QPN {:#x} dropped: wrong {}", wire::info(p.bth.opcode).name,
-                             p.bth.psn, qp->qpn, why));
-    return;
-  }
-  if (is_datagram(qp->type)) {
-    receive_datagram(*this, *qp, p);
-  } else if (wire::has(wire::info(p.bth.opcode).props, wire::Prop::kRequest)) {
+  counters.rx_frames += body.packets;
+  Qp* qp = receiver_of(p);
+  if (qp == nullptr) return;
+  if (qp->type != QpType::kRc) return drop_wrong_path(*qp, p, "service: the QP's is another one");
+  if (path != qp->transport->own_path) return drop_wrong_path(*qp, p, "path: the addresses are not the QP's");
+  p.net = qp->path;
+  count_host_packet(*qp, p, body.length, counters.port_rx, counters.rdma_rx);
+  qp->transport->peer_reaches_us = true;
+  if (wire::has(wire::info(p.bth.opcode).props, wire::Prop::kRequest)) {
     load_progress(*this, *qp);
-    respond(*this, *qp, p);
+    respond(*this, *qp, p, &body);
     store_progress(*qp);
   } else {
     complete_response(*this, *qp, p);

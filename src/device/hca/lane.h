@@ -68,9 +68,16 @@ struct Lane final : wire::FrameSink {
   SendWqe tx_wqe;  // of the message that is being sent
   SendWqe rx_wqe;  // of the READ or atomic whose response arrives
   std::array<std::byte, wire::kMaxFrame> tx_frame;
+  wire::PeerFunction* host_out = nullptr;  // whom the packet that is being built goes to, as a host packet; nullptr: it is a frame
 
   // wire::FrameSink: parses, finds the QP, hands over to responder or completer.
   void receive(wire::Frame frame) override;
+  // The same for host packets (host_packet.h).
+  void receive_record(std::span<const std::byte> record) override;
+
+  // The QP that takes a packet for this number; nullptr: dropped, with a reason.
+  Qp* receiver_of(const wire::Packet& p);
+  void drop_wrong_path(const Qp& qp, const wire::Packet& p, const char* why);
 
   bool drive(bool thorough);
   Nanos next_deadline() const;

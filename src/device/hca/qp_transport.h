@@ -35,6 +35,7 @@ struct SendMessage {
   std::uint32_t first_seq = 0;  // running number of its first request packet
   std::uint32_t length = 0;     // bytes
   std::uint32_t got = 0;        // READ, atomic: response packets that arrived in order
+  bool fetched = false;         // some of it was left for the receiver to fetch (host_packet.h), and it has not refused yet
   bool executed = false;        // local operation: done, not to be done again when sending starts over
 };
 
@@ -120,6 +121,8 @@ struct QpTransport {
 
   PublishedQp* shared = nullptr;  // the responder's published half; not owned
   std::uint64_t peer_path = 0;    // path_hash() as the peer's responder publishes it
+  std::uint64_t own_path = 0;     // ... and as ours does
+  bool peer_reaches_us = false;   // a host packet has come from the peer (host_packet.h): it can access our memory
 
   // Membership in the lane's lists.
   Nanos deadline = kNever;      // of the timer; may lie later than the heap's key

@@ -48,6 +48,7 @@ Tx send_read_response(Lane& lane, Qp& qp, const ResponseJob& j) {
   wire::Packet p;
   p.aeth = {static_cast<std::uint8_t>(wire::kAethAck | kNoCredits), j.msn};
   std::byte* data = begin_packet(lane, qp, p, op, j.psn, n);
+  if (data == nullptr) return Tx::kBusy;
   if (n > 0) {
     KeyUser user{j.pd, qp.qpn, false};
     KeyView v = check_key(lane.objects, user, j.rkey, j.va, n, KeyAccess::kRemoteRead);
@@ -70,7 +71,7 @@ Tx send_job(Lane& lane, Qp& qp, ResponseJob& j) {
   wire::Packet p;
   p.aeth = {static_cast<std::uint8_t>(wire::kAethAck | kNoCredits), j.msn};
   p.atomic_ack = j.value;
-  begin_packet(lane, qp, p, Op::kAtomicAcknowledge, j.psn, 0);
+  if (begin_packet(lane, qp, p, Op::kAtomicAcknowledge, j.psn, 0) == nullptr) return Tx::kBusy;
   return finish_packet(lane, qp, p);
 }
 
@@ -79,7 +80,7 @@ Tx send_acknowledge(Lane& lane, Qp& qp) {
   bool nak = r.answer == Responder::Answer::kNak;
   wire::Packet p;
   p.aeth = {nak ? r.nak_syndrome : static_cast<std::uint8_t>(wire::kAethAck | kNoCredits), r.msn};
-  begin_packet(lane, qp, p, Op::kAcknowledge, nak ? r.nak_psn : psn_add(r.epsn, wire::kPsnMask), 0);
+  if (begin_packet(lane, qp, p, Op::kAcknowledge, nak ? r.nak_psn : psn_add(r.epsn, wire::kPsnMask), 0) == nullptr) return Tx::kBusy;
   return finish_packet(lane, qp, p);
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <utility>
 
 #include "base/log.h"
 #include "base/trace.h"
@@ -108,6 +109,14 @@ void nak(Lane& lane, Qp& qp, const wire::Packet& p) {
   switch (static_cast<NakCode>(code)) {
     case NakCode::kPsnSequence:
       count<Qc::packet_seq_err>(lane, qp);
+      if (r.done != r.fetched && std::exchange(message_at(r, r.done).fetched, false)) {
+        // What was to be fetched was not there for the receiver: nothing that a peer on a wire would see, so it costs no retry.
+        trace_stage(qp, "not_fetched", r.una_psn);
+        go_back(qp);
+        restart_ack_timer(lane, qp);
+        lane.schedule(qp);
+        return;
+      }
       use_retry(lane, qp, "nak_sequence");
       return;
     case NakCode::kInvalidRequest:

@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "base/trace.h"
+#include "device/hca/host_packet.h"
 
 namespace uhca::hca {
 
@@ -18,21 +19,37 @@ wire::Service service_of(QpType t) {
   }
 }
 
-std::byte* begin_packet(Lane& lane, const Qp& qp, wire::Packet& p, wire::Op op, std::uint32_t psn, std::size_t payload) {
+void address_packet(const Qp& qp, wire::Packet& p, wire::Op op, std::uint32_t psn) {
   p.net = qp.path;
   p.net.identification = static_cast<std::uint16_t>(psn);
   p.bth.opcode = wire::make_opcode(service_of(qp.type), op);
   p.bth.dest_qp = qp.remote_qpn;
   p.bth.psn = psn & wire::kPsnMask;
   p.dc_eth = {qp.dc_key, qp.dc_session, qp.qpn, qp.dc_start_psn};  // a DCI's requests carry it
+}
+
+std::byte* begin_packet(Lane& lane, const Qp& qp, wire::Packet& p, wire::Op op, std::uint32_t psn, std::size_t payload) {
+  address_packet(qp, p, op, psn);
+  if (wire::PeerFunction* peer = direct_peer(lane, qp)) {
+    lane.host_out = peer;
+    p.payload = std::span<const std::byte>(lane.tx_frame.data(), payload);  // only its size counts
+    return begin_host_packet(lane, *peer, qp, p, static_cast<std::uint32_t>(payload));
+  }
   return begin_headers(lane, p, payload);
 }
 
 std::byte* begin_headers(Lane& lane, wire::Packet& p, std::size_t payload) {
+  lane.host_out = nullptr;
   p.bth.pkey = 0xffff;  // the one entry of a RoCE port's table
   p.bth.pad_count = static_cast<std::uint8_t>(-payload & 3);
   p.payload = std::span<const std::byte>(lane.tx_frame.data(), payload);  // only its size counts
   return lane.tx_frame.data() + wire::emit_headers(p, lane.tx_frame);
+}
+
+Tx finish_packet(Lane& lane, const Qp& qp, const wire::Packet& p) {
+  if (lane.host_out == nullptr) return finish_packet(lane, qp.qpn, p);
+  commit_host_packet(lane, qp, p);
+  return Tx::kSent;
 }
 
 Tx finish_packet(Lane& lane, std::uint32_t qpn, const wire::Packet& p) {

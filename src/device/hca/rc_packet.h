@@ -19,15 +19,17 @@ enum class Tx : std::uint8_t {
 // The service that a QP of this type speaks.
 wire::Service service_of(QpType t);
 
-// Fills net header and BTH (destination QP, P_Key, PSN) of `p`, emits its headers and returns where `payload` bytes of data go.
-// The extension headers that the opcode has must have been set before.
+// Fills net header and BTH (destination QP, P_Key, PSN) of `p`, emits its headers and returns where `payload` bytes of data go: into a
+// frame, or into a host packet (host_packet.h) where the peer takes these. nullptr: no room now. The extension headers that the opcode has
+// must have been set before.
 std::byte* begin_packet(Lane& lane, const Qp& qp, wire::Packet& p, wire::Op op, std::uint32_t psn, std::size_t payload);
 // Emits the headers of `p`, complete but for its payload's size, and returns where `payload` bytes of data go.
 std::byte* begin_headers(Lane& lane, wire::Packet& p, std::size_t payload);
-// Padding, ICRC, capture, send.
+// Net header and BTH alone.
+void address_packet(const Qp& qp, wire::Packet& p, wire::Op op, std::uint32_t psn);
+// Padding, ICRC, capture, send: of a frame.
 Tx finish_packet(Lane& lane, std::uint32_t qpn, const wire::Packet& p);
-inline Tx finish_packet(Lane& lane, const Qp& qp, const wire::Packet& p) {
-  return finish_packet(lane, qp.qpn, p);
-}
+// Of what begin_packet() has begun.
+Tx finish_packet(Lane& lane, const Qp& qp, const wire::Packet& p);
 
 }  // namespace uhca::hca

@@ -5,11 +5,13 @@
 #include <cstring>
 
 #include "base/log.h"
+#include "base/rcu.h"
 #include "base/trace.h"
 #include "device/hca/cqe_writer.h"
 #include "device/hca/dc.h"
 #include "device/hca/eqe_writer.h"
 #include "device/hca/fast_path.h"
+#include "device/hca/host_packet.h"
 #include "device/hca/mkey_access.h"
 #include "device/hca/qp_error.h"
 #include "device/hca/rc_packet.h"
@@ -184,45 +186,95 @@ Op data_opcode(WqeOpcode o, bool first, bool last) {
   }
 }
 
-// Stages build and send for packet r.packet of message `m`.
-Tx send_request(Lane& lane, Qp& qp, const SendMessage& m, const SendWqe& w, std::uint32_t* psn_end) {
-  Requester& r = qp.transport->req;
+// READs and atomics: one packet.
+Tx send_read_or_atomic(Lane& lane, Qp& qp, const SendMessage& m, const SendWqe& w) {
   wire::Packet p;
   WqeOpcode op = opcode_of(m);
   p.reth = {w.raddr, w.rkey, m.length};
   p.xrc_srq = w.xrc_srqn;
-  if (is_read_or_atomic(m)) {
-    std::uint32_t psn = psn_add(m.first_psn, m.got);
-    *psn_end = psn_add(m.first_psn, m.psns);
-    p.bth.ack_req = true;
-    if (op == WqeOpcode::RDMA_READ) {
-      // Asked for again after a loss: only what is missing (IBTA 9.7.5.2.4).
-      std::uint32_t have = m.got * qp.mtu_bytes;
-      p.reth.va += have;
-      p.reth.length -= have;
-      begin_packet(lane, qp, p, Op::kReadRequest, psn, 0);
-    } else {
-      p.atomic_eth = {w.raddr, w.rkey, w.swap_add, w.compare};
-      begin_packet(lane, qp, p, op == WqeOpcode::ATOMIC_CS ? Op::kCompareSwap : Op::kFetchAdd, psn, 0);
+  p.bth.ack_req = true;
+  Op wire_op = Op::kReadRequest;
+  if (op == WqeOpcode::RDMA_READ) {
+    // Asked for again after a loss: only what is missing (IBTA 9.7.5.2.4).
+    std::uint32_t have = m.got * qp.mtu_bytes;
+    p.reth.va += have;
+    p.reth.length -= have;
+  } else {
+    p.atomic_eth = {w.raddr, w.rkey, w.swap_add, w.compare};
+    wire_op = op == WqeOpcode::ATOMIC_CS ? Op::kCompareSwap : Op::kFetchAdd;
+  }
+  if (begin_packet(lane, qp, p, wire_op, psn_add(m.first_psn, m.got), 0) == nullptr) return Tx::kBusy;
+  return finish_packet(lane, qp, p);
+}
+
+// The data of `m` from `off` on that may go with packets of more than the path MTU: where no wire is between, what has never been sent
+// (receivers tell duplicates by their first PSN), and of a WRITE with immediate all but the last packet, which takes a receive WQE. At most
+// the path MTU: there is none.
+std::uint64_t uncut_data(Lane& lane, const Qp& qp, const SendMessage& m, std::uint64_t off, std::uint32_t psn) {
+  std::uint64_t left = m.length - off;
+  if (opcode_of(m) == WqeOpcode::RDMA_WRITE_IMM && left > qp.mtu_bytes) left = std::uint64_t{m.packets - 1} * qp.mtu_bytes - off;
+  if (left <= qp.mtu_bytes || psn != qp.transport->req.max_psn || direct_peer(lane, qp) == nullptr) return 0;
+  return left;
+}
+
+// The next packet as one whose data the receiver fetches. False: the data cannot be named so.
+bool send_for_fetch(Lane& lane, Qp& qp, SendMessage& m, const SendWqe& w, wire::Packet& p, std::uint64_t off, std::uint32_t len, Tx* tx) {
+  wire::PeerFunction* peer = direct_peer(lane, qp);
+  if (peer == nullptr) return false;
+  rcu::ReadSection section;
+  Pieces pieces;
+  if (!pieces.add(lane, qp, {w.segs.data(), w.nsegs}, nullptr, off, len, pci::DmaDir::kToDevice)) return false;
+  if (pieces.get().size() > kMaxFetchPieces) return false;
+  lane.host_out = peer;
+  *tx = Tx::kBusy;
+  if (!begin_fetch_packet(lane, *peer, qp, p, len, pieces.get())) return true;
+  m.fetched = true;
+  *tx = finish_packet(lane, qp, p);
+  return true;
+}
+
+// Stages build and send from packet r.packet of message `m` on; *packets: how many of the message's have gone.
+Tx send_request(Lane& lane, Qp& qp, SendMessage& m, const SendWqe& w, std::uint32_t* packets) {
+  *packets = 1;
+  if (is_read_or_atomic(m)) return send_read_or_atomic(lane, qp, m, w);
+  Requester& r = qp.transport->req;
+  WqeOpcode op = opcode_of(m);
+  std::uint64_t off = std::uint64_t{r.packet} * qp.mtu_bytes;
+  std::uint32_t psn = psn_add(m.first_psn, r.packet);
+  const std::uint64_t uncut = uncut_data(lane, qp, m, off, psn);
+  bool fetch = uncut != 0 && to_fetch(qp, uncut) != 0;
+  for (;;) {
+    std::uint64_t len = std::min<std::uint64_t>(m.length - off, qp.mtu_bytes);
+    if (uncut != 0) len = fetch ? to_fetch(qp, uncut) : by_value(qp, uncut);
+    wire::Packet p;
+    p.reth = {w.raddr, w.rkey, m.length};
+    p.xrc_srq = w.xrc_srqn;
+    p.imm = w.imm;
+    p.ieth = w.imm;
+    *packets = std::max<std::uint32_t>(1, static_cast<std::uint32_t>((len + qp.mtu_bytes - 1) / qp.mtu_bytes));
+    bool first = r.packet == 0, last = r.packet + *packets == m.packets;
+    p.bth.ack_req = is_reliable(qp.type) && (last || (m.first_seq + r.packet) % kAckEvery + *packets >= kAckEvery);
+    p.bth.solicited = last && (m.fm_ce_se & prm::kWqeCtrlSolicited) != 0;
+    if (is_datagram(qp.type)) {
+      if (!gather(lane, qp, "gather", w, off, begin_datagram(lane, qp, w, p, op == WqeOpcode::SEND_IMM, psn, len), len)) return Tx::kFault;
+      Tx tx = finish_packet(lane, qp.qpn, p);
+      if (tx == Tx::kSent && p.bth.dest_qp == kMulticastQpn) loop_back_multicast(lane, qp, p);
+      return tx;
     }
+    Op wire_op = data_opcode(op, first, last);
+    if (fetch) {
+      p.payload = std::span<const std::byte>(lane.tx_frame.data(), len);  // only its size counts
+      address_packet(qp, p, wire_op, psn);
+      Tx tx;
+      if (send_for_fetch(lane, qp, m, w, p, off, static_cast<std::uint32_t>(len), &tx)) return tx;
+      fetch = false;
+      continue;
+    }
+    std::byte* data = begin_packet(lane, qp, p, wire_op, psn, len);
+    if (data == nullptr) return Tx::kBusy;
+    if (!gather(lane, qp, "gather", w, off, data, len)) return Tx::kFault;
     return finish_packet(lane, qp, p);
   }
-  bool first = r.packet == 0;
-  bool last = r.packet + 1 == m.packets;
-  std::uint64_t off = std::uint64_t{r.packet} * qp.mtu_bytes;
-  std::size_t len = static_cast<std::size_t>(std::min<std::uint64_t>(qp.mtu_bytes, m.length - off));
-  std::uint32_t psn = psn_add(m.first_psn, r.packet);
-  *psn_end = psn_add(psn, 1);
-  p.bth.ack_req = is_reliable(qp.type) && (last || (m.first_seq + r.packet) % kAckEvery == kAckEvery - 1);
-  p.bth.solicited = last && (m.fm_ce_se & prm::kWqeCtrlSolicited) != 0;
-  p.imm = w.imm;
-  p.ieth = w.imm;
-  std::byte* data = is_datagram(qp.type) ? begin_datagram(lane, qp, w, p, op == WqeOpcode::SEND_IMM, psn, len)
-                                         : begin_packet(lane, qp, p, data_opcode(op, first, last), psn, len);
-  if (!gather(lane, qp, "gather", w, off, data, len)) return Tx::kFault;
-  Tx tx = finish_packet(lane, qp, p);
-  if (tx == Tx::kSent && is_datagram(qp.type) && p.bth.dest_qp == kMulticastQpn) loop_back_multicast(lane, qp, p);
-  return tx;
 }
 
 // All of `m` has been executed without frames, and everything before it is complete.
@@ -318,8 +370,8 @@ bool run_requester(Lane& lane, Qp& qp) {
         if (qp.state != QpState::kRts && qp.state != QpState::kSqDrain) return true;
         continue;
       }
-      std::uint32_t psn_end = r.max_psn;
-      Tx tx = w == nullptr ? Tx::kFault : send_request(lane, qp, m, *w, &psn_end);
+      std::uint32_t packets = 1;
+      Tx tx = w == nullptr ? Tx::kFault : send_request(lane, qp, m, *w, &packets);
       if (tx == Tx::kBusy) {
         lane.schedule(qp);
         break;
@@ -329,10 +381,11 @@ bool run_requester(Lane& lane, Qp& qp) {
         r.fatal = true;
         break;
       }
+      std::uint32_t psn_end = psn_add(m.first_psn, is_read_or_atomic(m) ? m.psns : r.packet + packets);
       if (psn_diff(psn_end, r.max_psn) > 0) r.max_psn = psn_end;
       if (!is_reliable(qp.type)) r.una_psn = psn_end;  // nothing comes back: sent is done
       if (is_read_or_atomic(m)) ++r.reads;
-      ++r.packet;
+      r.packet += packets;
     }
     did = true;
     if (r.packet == m.packets) {

@@ -5,10 +5,12 @@
 #include <array>
 
 #include "base/log.h"
+#include "base/rcu.h"
 #include "base/trace.h"
 #include "base/types.h"
 #include "device/hca/cqe_writer.h"
 #include "device/hca/eqe_writer.h"
+#include "device/hca/host_packet.h"
 #include "device/hca/mkey_access.h"
 #include "device/hca/qp_error.h"
 #include "device/hca/rc_answer.h"
@@ -31,7 +33,10 @@ struct Inbound {
   const wire::Packet& p;
   Prop props;
   Responder& r;
-  std::size_t len() const { return p.payload.size(); }
+  const HostBody* host;  // of a host packet; nullptr: a frame's packet
+  std::size_t len() const { return host != nullptr ? host->length : p.payload.size(); }
+  std::uint32_t packets() const { return host != nullptr ? host->packets : 1; }  // of the path MTU
+  bool to_fetch() const { return host != nullptr && host->fetch; }
   bool is(Prop x) const { return has(props, x); }
   // Takes a receive WQE with this packet: SEND at its begin, WRITE with immediate at its end.
   bool needs_wqe() const { return is(Prop::kConsumesRecv); }
@@ -241,8 +246,10 @@ Stage check_length(Inbound& in) {
     return in.p.reth.length > kMaxRdma ? invalid_request(in, "length", "READ of more than 2^31 bytes") : Stage::kRkey;
   }
   if (in.is(Prop::kAtomic)) return Stage::kRkey;
-  if (!last && in.len() != mtu) return invalid_request(in, "length", "FIRST or MIDDLE packet that is not as long as the path MTU");
-  if (in.len() > mtu) return invalid_request(in, "length", "longer than the path MTU");
+  std::size_t most = mtu * in.packets();
+  if (!last && in.len() != most) return invalid_request(in, "length", "FIRST or MIDDLE packet that is not as long as the path MTU");
+  if (in.packets() > 1 && in.len() <= most - mtu) return invalid_request(in, "length", "shorter than its packets of the path MTU");
+  if (in.len() > most) return invalid_request(in, "length", "longer than the path MTU");
   if (last && !first && in.len() == 0) return invalid_request(in, "length", "LAST packet without data");
   if (first) r.received = 0;
   if (in.is(Prop::kSend)) {
@@ -289,11 +296,42 @@ Stage check_rkey(Inbound& in) {
   return access_error(in, "rkey");
 }
 
+// The sender's memory is not there any more, or not the message's: nothing of this packet has happened. It is asked for again, and then
+// comes by value.
+Stage not_fetched(Inbound& in) {
+  trace_refusal(in, "not_fetched");
+  in.r.held = Responder::Held::kSequence;
+  queue_nak(in.qp, wire::kAethNak | static_cast<std::uint8_t>(NakCode::kPsnSequence), in.r.epsn);
+  in.lane.schedule(in.qp);
+  return Stage::kDone;
+}
+
+Stage fetch_send(Inbound& in) {
+  rcu::ReadSection section;
+  Pieces pieces;
+  const RecvWqe& w = in.r.recv_wqe;
+  bool taken =
+      pieces.add(in.lane, recv_key_user(in.qp), {w.segs.data(), w.nsegs}, nullptr, in.r.received, in.len(), pci::DmaDir::kFromDevice);
+  if (!taken || !fetch_payload(in.lane, in.qp, *in.host, pieces)) return not_fetched(in);
+  return Stage::kComplete;
+}
+
+Stage fetch_write(Inbound& in, const KeyView& v, std::uint64_t va) {
+  rcu::ReadSection section;
+  Pieces pieces;
+  if (!pieces.add(in.lane.bus, v, va, in.len(), pci::DmaDir::kFromDevice) || !fetch_payload(in.lane, in.qp, *in.host, pieces))
+    return not_fetched(in);
+  return Stage::kComplete;
+}
+
 Stage execute_send(Inbound& in) {
+  if (in.to_fetch()) {
+    if (Stage s = fetch_send(in); s != Stage::kComplete) return s;
+  }
   if (in.is(Prop::kIeth) && !invalidate_key(in.lane, in.user(), in.p.ieth)) return access_error(in, "rkey");
   // A short message of one packet may go into the CQE (complete() puts it there); never with the wrong length.
   bool in_cqe = in.is(Prop::kFirst) && in.is(Prop::kLast) && in.len() <= recv_inline_limit(in.qp);
-  if (!in_cqe && !scatter_recv(in.lane, in.qp, in.r.received, in.p.payload.data(), in.len(), in.is(Prop::kLast))) {
+  if (!in_cqe && !in.to_fetch() && !scatter_recv(in.lane, in.qp, in.r.received, in.p.payload.data(), in.len(), in.is(Prop::kLast))) {
     count<Qc::resp_local_protection>(in.lane, in.qp);
     return refuse_request(in, NakCode::kRemoteOperational, kLocalProtScatter, "execute");
   }
@@ -303,17 +341,20 @@ Stage execute_send(Inbound& in) {
 }
 
 Stage execute_write(Inbound& in) {
-  if (in.is(Prop::kFirst)) count<Qc::rx_write_requests>(in.lane, in.qp);
   std::uint64_t va = in.r.write_va + in.r.received;
   if (in.len() > 0) {
     KeyUser user = in.user();
     KeyView v = check_key(in.lane.objects, user, in.r.write_rkey, va, in.len(), KeyAccess::kRemoteWrite);
-    if (v.ok() && !write_memory(in.lane.bus, v, va, in.p.payload.data(), in.len(), in.is(Prop::kLast))) v.fault = KeyFault::kUnmapped;
+    if (v.ok() && in.to_fetch()) {
+      if (Stage s = fetch_write(in, v, va); s != Stage::kComplete) return s;
+    } else if (v.ok() && !write_memory(in.lane.bus, v, va, in.p.payload.data(), in.len(), in.is(Prop::kLast)))
+      v.fault = KeyFault::kUnmapped;
     if (!v.ok()) {
       report_key_fault(in.lane.bus, user, "WRITE of the peer", in.r.write_rkey, va, in.len(), KeyAccess::kRemoteWrite, v);
       return access_error(in, "execute");
     }
   }
+  if (in.is(Prop::kFirst)) count<Qc::rx_write_requests>(in.lane, in.qp);
   in.r.received += in.len();
   in.r.message = Responder::Message::kWrite;
   return Stage::kComplete;
@@ -348,7 +389,7 @@ prm::CqeOpcode recv_opcode(const Inbound& in) {
 }
 
 Stage complete(Inbound& in) {
-  in.r.epsn = psn_add(in.r.epsn, 1);
+  in.r.epsn = psn_add(in.r.epsn, in.packets());
   if (!in.is(Prop::kLast)) return Stage::kAcknowledge;
   in.r.message = Responder::Message::kNone;
   in.r.msn = psn_add(in.r.msn, 1);
@@ -380,8 +421,8 @@ constexpr std::array kStages{check_psn,  check_op_sequence, check_op_valid, chec
 
 }  // namespace
 
-void respond(Lane& lane, Qp& qp, const wire::Packet& p) {
-  Inbound in{lane, qp, p, wire::info(p.bth.opcode).props, qp.transport->resp};
+void respond(Lane& lane, Qp& qp, const wire::Packet& p, const HostBody* host) {
+  Inbound in{lane, qp, p, wire::info(p.bth.opcode).props, qp.transport->resp, host};
   for (Stage s = Stage::kPsn; s != Stage::kDone;) s = kStages[static_cast<std::size_t>(s)](in);
 }
 

@@ -9,7 +9,9 @@
 
 namespace uhca::hca {
 
-void respond(Lane& lane, Qp& qp, const wire::Packet& p);
+struct HostBody;  // host_packet.h
+// `host`: of a host packet; nullptr: the packet came in a frame.
+void respond(Lane& lane, Qp& qp, const wire::Packet& p, const HostBody* host);
 
 // True: something was sent. Reschedules the QP when the port was busy or more is left.
 bool send_answers(Lane& lane, Qp& qp);

@@ -1,31 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "device/hca/segments.h"
 
-#include <algorithm>
 #include <cstring>
 
 namespace uhca::hca {
-namespace {
-
-// Calls copy(segment, offset in it, bytes) for every piece of [off, off + len); false from it ends the walk.
-template <class Copy>
-bool for_pieces(std::span<const DataSeg> segs, std::uint64_t off, std::size_t len, Copy copy) {
-  for (const DataSeg& s : segs) {
-    if (len == 0) break;
-    if (off >= s.len) {
-      off -= s.len;
-      continue;
-    }
-    auto n = static_cast<std::size_t>(std::min<std::uint64_t>(len, s.len - off));
-    if (!copy(s, off, n)) return false;
-    len -= n;
-    off = 0;
-  }
-  return len == 0;
-}
-
-}  // namespace
-
 bool gather(Lane& lane, const KeyUser& user, const char* what, const SendWqe& w, std::uint64_t off, std::byte* dst, std::size_t len) {
   return for_pieces({w.segs.data(), w.nsegs}, off, len, [&](const DataSeg& s, std::uint64_t at, std::size_t n) {
     std::byte* to = dst;

@@ -2,6 +2,7 @@
 // Copies between packets and the memory that a WQE's data segments name. Keys are checked piece by piece, at the moment of use.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -10,6 +11,24 @@
 #include "device/hca/mkey_access.h"
 
 namespace uhca::hca {
+
+// Calls copy(segment, offset in it, bytes) for every piece of [off, off + len); false from it ends the walk. False, too: the segments are
+// shorter.
+template <class Copy>
+bool for_pieces(std::span<const DataSeg> segs, std::uint64_t off, std::uint64_t len, Copy copy) {
+  for (const DataSeg& s : segs) {
+    if (len == 0) break;
+    if (off >= s.len) {
+      off -= s.len;
+      continue;
+    }
+    auto n = static_cast<std::size_t>(std::min<std::uint64_t>(len, s.len - off));
+    if (!copy(s, off, n)) return false;
+    len -= n;
+    off = 0;
+  }
+  return len == 0;
+}
 
 // Bytes [off, off + len) of what the WQE's segments hold, pointers and inline data. `what` names the access in reasons. False: a
 // protection fault (reported), or the segments are shorter.

@@ -27,6 +27,7 @@ struct PeerFunction {
   pid_t pid = 0;
   void* area = nullptr;                                                                // mapped writable
   unsigned number = 0;                                                                 // ours, as that function calls us
+  unsigned slot = 0;                                                                   // its QPNs >> kSlotShift (switch.h)
   enum class Access : std::uint8_t { kUntried, kYes, kNo } access = Access::kUntried;  // for the engine: can its memory be reached?
 };
 

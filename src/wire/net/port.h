@@ -22,6 +22,9 @@ class FrameSink {
   virtual ~FrameSink() = default;
   // The frame is valid during the call only. The sink may send on the port from inside the call.
   virtual void receive(Frame frame) = 0;
+  // What a function of this host and user has put together with Port::begin_record(). It may change while it is looked at: whoever wrote it
+  // runs on. Ports without such peers never call this.
+  virtual void receive_record(std::span<const std::byte> record) { static_cast<void>(record); }
 };
 
 enum class Send : std::uint8_t {
@@ -49,6 +52,14 @@ class Port {
     static_cast<void>(dest_qp);
     return nullptr;
   }
+
+  // Something else than a frame for a peer, in order with the frames to it: where `bytes` (at most kMaxHostRecord, ring.h) of it are to be
+  // written, or nullptr: no room now, as kBusy. commit_record() sends what the last begin_record() returned; not calling it sends nothing.
+  virtual std::byte* begin_record(PeerFunction& peer, std::size_t bytes) {
+    static_cast<void>(peer), static_cast<void>(bytes);
+    return nullptr;
+  }
+  virtual void commit_record(PeerFunction& peer) { static_cast<void>(peer); }
 
   // A descriptor (epoll) that becomes readable when service() or poll(thorough) has something to do; -1 for ports that need none.
   virtual int wait_fd() const { return -1; }

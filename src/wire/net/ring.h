@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
-// A single-producer single-consumer ring of frames in memory that two processes may share. Neither end trusts the other:
-// each keeps its own index privately, publishes it, and checks what the other publishes.
+// A single-producer single-consumer ring of records in memory that two processes may share: frames, and what functions of one host tell
+// each other instead (port.h). Neither end trusts the other: each keeps its own index privately and checks what the other wrote.
 //
-// Records lie at multiples of 64 bytes: 8 bytes of header (the frame's length, or kSkip: go on at the start), then the
-// frame. They never wrap. Indexes count bytes and only grow. The producer publishes its index last, so a producer that
-// dies in the middle of a push leaves the ring as it was.
+// Records lie at multiples of 64 bytes: 8 bytes of header, whose first word says that the record is there and how long it is, then its
+// bytes. They never wrap: kSkip says "go on at the start". A short record is thus one cache line that the consumer waits for. The word at
+// the producer's place is zero until the record behind it is whole, so a producer that dies in the middle of a push leaves the ring as it
+// was.
 #pragma once
 
 #include <atomic>
@@ -19,8 +20,7 @@ namespace uhca::wire {
 
 // The first page of a ring. Zero is a valid empty ring whose consumer is awake.
 struct RingHeader {
-  alignas(64) std::atomic<std::uint64_t> tail;       // written by the producer
-  alignas(64) std::atomic<std::uint64_t> head;       // written by the consumer
+  alignas(64) std::atomic<std::uint64_t> head;       // bytes that the consumer has released; only grows
   std::atomic<std::uint32_t> asleep;                 // consumer: wake me after the next push. Taken back by whoever wakes.
   alignas(64) std::atomic<std::uint32_t> want_room;  // producer: wake me after the next release
 };
@@ -34,10 +34,13 @@ static_assert(sizeof(RingHeader) <= kRingHeaderBytes);
 
 inline constexpr std::size_t kRecordAlign = 64;
 inline constexpr std::size_t kRecordHeader = 8;
+// The header's first word: 0 (nothing yet), kSkip, or the length in bytes and what it is.
 inline constexpr std::uint32_t kSkip = 0xffffffff;
+inline constexpr std::uint32_t kHostRecord = 0x80000000;  // not a frame
+inline constexpr std::size_t kMaxHostRecord = 8192 + 256;
 
-constexpr std::size_t record_bytes(std::size_t frame) {
-  return align_up(kRecordHeader + frame, kRecordAlign);
+constexpr std::size_t record_bytes(std::size_t payload) {
+  return align_up(kRecordHeader + payload, kRecordAlign);
 }
 
 class RingProducer {
@@ -51,23 +54,39 @@ class RingProducer {
   }
   RingHeader& header() { return *header_; }
 
-  // kFull leaves want_room set. *wake: the consumer slept and must be woken.
+  // Where a record of that many bytes is to be written; commit() publishes it, another reserve() forgets it. kFull leaves want_room set.
+  Push reserve(std::size_t bytes, std::byte** at) {
+    const std::size_t place = tail_ % kRingDataBytes;
+    need_ = record_bytes(bytes);
+    skip_ = place + need_ > kRingDataBytes ? kRingDataBytes - place : 0;
+    bytes_ = bytes;
+    // And the word behind it, which is going to be the consumer's place.
+    if (Push p = make_room(skip_ + need_ + kRecordAlign); p != Push::kDone) return p;
+    *at = data_ + (skip_ ? 0 : place) + kRecordHeader;
+    return Push::kDone;
+  }
+
+  // Publishes the reserved record. True: the consumer slept and must be woken.
+  bool commit(bool host_record) {
+    const std::size_t place = tail_ % kRingDataBytes;
+    const std::size_t record = skip_ ? 0 : place;
+    const std::uint32_t word = static_cast<std::uint32_t>(bytes_) | (host_record ? kHostRecord : 0);
+    __atomic_store_n(word_at((record + need_) % kRingDataBytes), 0u, __ATOMIC_RELAXED);
+    if (skip_) __atomic_store_n(word_at(record), word, __ATOMIC_RELAXED);
+    __atomic_store_n(word_at(place), skip_ ? kSkip : word, __ATOMIC_RELEASE);
+    tail_ += skip_ + need_;
+    // Against the consumer's "asleep = 1; fence; look at its place": one of the two sees the other.
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    return header_->asleep.load(std::memory_order_relaxed) != 0 && header_->asleep.exchange(0, std::memory_order_acq_rel) != 0;
+  }
+
+  // A whole frame. *wake: as commit() says.
   Push push(Frame f, bool* wake) {
     *wake = false;
-    const std::size_t at = tail_ % kRingDataBytes;
-    const std::size_t need = record_bytes(f.size());
-    const std::size_t skip = at + need > kRingDataBytes ? kRingDataBytes - at : 0;
-    if (Push p = make_room(skip + need); p != Push::kDone) return p;
-
-    if (skip) store_length(at, kSkip);
-    std::byte* record = data_ + (skip ? 0 : at);
-    std::memcpy(record + kRecordHeader, f.data(), f.size());
-    store_length(static_cast<std::size_t>(record - data_), static_cast<std::uint32_t>(f.size()));
-    tail_ += skip + need;
-    header_->tail.store(tail_, std::memory_order_release);
-    // Against the consumer's "asleep = 1; fence; look at tail": one of the two sees the other.
-    std::atomic_thread_fence(std::memory_order_seq_cst);
-    if (header_->asleep.load(std::memory_order_relaxed)) *wake = header_->asleep.exchange(0, std::memory_order_acq_rel) != 0;
+    std::byte* at;
+    if (Push p = reserve(f.size(), &at); p != Push::kDone) return p;
+    std::memcpy(at, f.data(), f.size());
+    *wake = commit(false);
     return Push::kDone;
   }
 
@@ -90,47 +109,54 @@ class RingProducer {
     head_ = h;
     return true;
   }
-  void store_length(std::size_t at, std::uint32_t n) { std::memcpy(data_ + at, &n, sizeof n); }
+  std::uint32_t* word_at(std::size_t at) { return reinterpret_cast<std::uint32_t*>(data_ + at); }
 
   RingHeader* header_ = nullptr;
   std::byte* data_ = nullptr;
   std::uint64_t tail_ = 0;
   std::uint64_t head_ = 0;
+  std::size_t bytes_ = 0, need_ = 0, skip_ = 0;  // of the reserved record
 };
 
 class RingConsumer {
  public:
+  struct Record {
+    Frame bytes;  // empty: none
+    bool host_record = false;
+  };
+
   void attach(void* memory) {
     header_ = static_cast<RingHeader*>(memory);
     data_ = static_cast<const std::byte*>(memory) + kRingHeaderBytes;
   }
   RingHeader& header() { return *header_; }
   bool corrupt() const { return corrupt_; }
+  // What was returned last is nothing that this producer may send.
+  void forbid() { corrupt_ = true; }
 
-  // Whether peek() would find something (a frame, or a broken rule).
-  bool pending() const { return taken_ != header_->tail.load(std::memory_order_acquire); }
+  // Whether peek() would find something (a record, or a broken rule).
+  bool pending() const { return word_at(taken_ % kRingDataBytes) != 0; }
 
-  // The next frame, in place, or an empty one. Stays valid until release(); the producer may change it meanwhile if it is
+  // The next record, in place, or an empty one. Stays valid until release(); the producer may change it meanwhile if it is
   // another process (copy first, then look). Sets corrupt() when the producer broke the rules; nothing more comes then.
-  Frame peek() {
+  Record peek() {
     if (corrupt_) return {};
-    if (taken_ == tail_) {
-      std::uint64_t t = header_->tail.load(std::memory_order_acquire);
-      if (t == tail_) return {};
-      if (t < taken_ || t - head_ > kRingDataBytes || t % kRecordAlign) return broken();
-      tail_ = t;
-    }
     std::size_t at = taken_ % kRingDataBytes;
-    std::uint32_t n = length_at(at);
-    if (n == kSkip) {
-      if (kRingDataBytes - at >= tail_ - taken_) return broken();  // a skip without a record behind it
-      taken_ += kRingDataBytes - at;
+    std::uint32_t word = word_at(at);
+    if (word == 0) return {};
+    std::size_t skipped = 0;
+    if (word == kSkip) {
+      if (at == 0) return broken();
+      skipped = kRingDataBytes - at;
       at = 0;
-      n = length_at(0);
+      word = word_at(0);
     }
-    if (n == 0 || n > kMaxFrame || record_bytes(n) > tail_ - taken_ || at + record_bytes(n) > kRingDataBytes) return broken();
-    taken_ += record_bytes(n);
-    return {data_ + at + kRecordHeader, n};
+    const bool host_record = (word & kHostRecord) != 0;
+    const std::size_t n = word & ~kHostRecord;
+    const std::size_t limit = host_record ? kMaxHostRecord : kMaxFrame;
+    if (n == 0 || n > limit || at + record_bytes(n) > kRingDataBytes) return broken();
+    taken_ += skipped + record_bytes(n);
+    return {{data_ + at + kRecordHeader, n}, host_record};
   }
 
   // Gives everything that peek() returned back to the producer. Returns whether the producer waits for room and must be woken.
@@ -143,20 +169,19 @@ class RingConsumer {
   }
 
  private:
-  Frame broken() {
+  Record broken() {
     corrupt_ = true;
     return {};
   }
   // Once, from memory that the producer may be changing.
-  std::uint32_t length_at(std::size_t at) const {
-    return __atomic_load_n(reinterpret_cast<const std::uint32_t*>(data_ + at), __ATOMIC_RELAXED);
+  std::uint32_t word_at(std::size_t at) const {
+    return __atomic_load_n(reinterpret_cast<const std::uint32_t*>(data_ + at), __ATOMIC_ACQUIRE);
   }
 
   RingHeader* header_ = nullptr;
   const std::byte* data_ = nullptr;
   std::uint64_t head_ = 0;   // released
   std::uint64_t taken_ = 0;  // returned by peek()
-  std::uint64_t tail_ = 0;   // last seen
   bool corrupt_ = false;
 };
 

@@ -286,14 +286,29 @@ Send HostSwitch::send(unsigned slot, Frame frame) {
         if (wake_peer) wake(link->fd);
         return Send::kSent;
       case RingProducer::Push::kFull: return Send::kBusy;
-      case RingProducer::Push::kCorrupt:
-        counters_.links_corrupt.add();
-        log::warn("slot {} broke the rules of the ring towards it: link closed", slot);
-        link->dead.store(true, std::memory_order_release);
-        break;
+      case RingProducer::Push::kCorrupt: close_corrupt(link); break;
     }
   }
   return Send::kUnreachable;
+}
+
+// Towards a receiver that broke the rules; the engine takes the link away at its next send.
+void HostSwitch::close_corrupt(Link* link) {
+  counters_.links_corrupt.add();
+  log::warn("slot {} broke the rules of the ring towards it: link closed", link->slot);
+  link->dead.store(true, std::memory_order_release);
+}
+
+std::byte* HostSwitch::begin_record(const PeerFunction& peer, std::size_t bytes) {
+  Link* link = tx_[peer.slot];
+  std::byte* at = nullptr;
+  if (link->tx.reserve(bytes, &at) == RingProducer::Push::kCorrupt) close_corrupt(link);
+  return at;
+}
+
+void HostSwitch::commit_record(const PeerFunction& peer) {
+  Link* link = tx_[peer.slot];
+  if (link->tx.commit(true)) wake(link->fd);
 }
 
 PeerFunction* HostSwitch::peer(unsigned slot) {
@@ -340,11 +355,20 @@ unsigned HostSwitch::poll(FrameSink& sink, unsigned budget, bool all) {
     if (!all && polls_ - l->last_active > kColdAfter) continue;
     unsigned before = done;
     while (done < budget) {
-      Frame shared = l->rx.peek();
+      auto [shared, host_record] = l->rx.peek();
       if (shared.empty()) break;
-      std::memcpy(private_copy_.get(), shared.data(), shared.size());
       ++done;
       counters_.rx_switch.add();
+      if (host_record) {
+        // Only those who have seen our area may speak that way: processes of our user.
+        if (l->number == Showcase::kNone) {
+          l->rx.forbid();
+          break;
+        }
+        sink.receive_record(shared);
+        continue;
+      }
+      std::memcpy(private_copy_.get(), shared.data(), shared.size());
       sink.receive({private_copy_.get(), shared.size()});
     }
     if (done != before) {
@@ -484,7 +508,7 @@ void HostSwitch::look(Link* link, int memfd, unsigned number) {
   if (area == MAP_FAILED) return;
   madvise(area, bytes, MADV_DONTFORK);
   link->area_bytes = bytes;
-  link->function.store(new PeerFunction{owner.pid, area, number}, std::memory_order_release);
+  link->function.store(new PeerFunction{owner.pid, area, number, link->slot}, std::memory_order_release);
   if (trace::on()) trace::Event("state", "area_shown").num("pid", owner.pid).unum("slot", link->slot);
 }
 

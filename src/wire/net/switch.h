@@ -57,6 +57,9 @@ class HostSwitch {
   // `all`: look at the rings that have been silent for long, too.
   unsigned poll(FrameSink& sink, unsigned budget, bool all);
   PeerFunction* peer(unsigned slot);
+  // As Port's; the peer is what peer() has just returned.
+  std::byte* begin_record(const PeerFunction& peer, std::size_t bytes);
+  void commit_record(const PeerFunction& peer);
 
   // ---- the service side; the caller holds one lock over all of these
   void handle(Source* source, std::uint32_t events);
@@ -70,6 +73,7 @@ class HostSwitch {
  private:
   struct Link;
   Result<Link*> open_link(unsigned slot);
+  void close_corrupt(Link* link);
   void accept_all(int listener);
   bool greet(Link* link);  // false: refused, link is gone
   void show(Link* link);

@@ -205,6 +205,18 @@ PeerFunction* Uplink::peer(const Gid& dgid, std::uint32_t dest_qp) {
   return switch_->peer(slot);
 }
 
+std::byte* Uplink::begin_record(PeerFunction& peer, std::size_t bytes) {
+  std::byte* at = switch_->begin_record(peer, bytes);
+  if (at == nullptr) counters_.tx_busy.add();
+  return at;
+}
+
+void Uplink::commit_record(PeerFunction& peer) {
+  KeepErrno keep;
+  switch_->commit_record(peer);
+  counters_.tx_switch.add();
+}
+
 Send Uplink::send(Frame frame) {
   KeepErrno keep;
   Send s = dispatch(frame);
@@ -241,7 +253,7 @@ class Uplink::HandOn final : public FrameSink {
 unsigned Uplink::poll_loopback(FrameSink& sink, unsigned budget) {
   unsigned done = 0;
   while (done < budget) {
-    Frame f = loop_rx_.peek();
+    Frame f = loop_rx_.peek().bytes;
     if (f.empty()) break;
     ++done;
     counters_.rx_loopback.add();

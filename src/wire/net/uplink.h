@@ -52,6 +52,8 @@ class Uplink final : public Port {
   Send send(Frame frame) override;
   unsigned poll(FrameSink& sink, unsigned budget, bool thorough) override;
   PeerFunction* peer(const Gid& dgid, std::uint32_t dest_qp) override;
+  std::byte* begin_record(PeerFunction& peer, std::size_t bytes) override;
+  void commit_record(PeerFunction& peer) override;
   int wait_fd() const override { return epoll_; }
   void set_asleep(bool asleep) override;
   Nanos service(Nanos now) override;

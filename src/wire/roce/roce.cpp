@@ -102,69 +102,6 @@ std::uint8_t* emit_udp(const NetHeader& n, std::uint8_t* p, std::size_t bytes) {
   return p + kUdp;
 }
 
-std::uint8_t* emit_extensions(const Packet& k, Prop props, std::uint8_t* p) {
-  if (has(props, Prop::kXrcEth)) store24(p, 0, k.xrc_srq), p += 4;
-  if (has(props, Prop::kDcEth)) {
-    store_be(p, k.dc_eth.access_key);
-    store24(p + 8, static_cast<std::uint8_t>(k.dc_eth.session >> 8), k.dc_eth.src_qp);
-    store24(p + 12, static_cast<std::uint8_t>(k.dc_eth.session), k.dc_eth.start_psn);
-    p += 16;
-  }
-  if (has(props, Prop::kDeth)) {
-    store_be(p, k.deth.qkey);
-    store24(p + 4, 0, k.deth.src_qp);
-    p += 8;
-  }
-  if (has(props, Prop::kReth)) {
-    store_be(p, k.reth.va);
-    store_be(p + 8, k.reth.rkey);
-    store_be(p + 12, k.reth.length);
-    p += 16;
-  }
-  if (has(props, Prop::kAtomicEth)) {
-    store_be(p, k.atomic_eth.va);
-    store_be(p + 8, k.atomic_eth.rkey);
-    store_be(p + 12, k.atomic_eth.swap_add);
-    store_be(p + 20, k.atomic_eth.compare);
-    p += 28;
-  }
-  if (has(props, Prop::kAeth)) store24(p, k.aeth.syndrome, k.aeth.msn), p += 4;
-  if (has(props, Prop::kAtomicAckEth)) store_be(p, k.atomic_ack), p += 8;
-  if (has(props, Prop::kImm)) store_be(p, k.imm), p += 4;
-  if (has(props, Prop::kIeth)) store_be(p, k.ieth), p += 4;
-  return p;
-}
-
-void parse_extensions(Packet& k, Prop props, const std::uint8_t* p) {
-  if (has(props, Prop::kXrcEth)) k.xrc_srq = load_be<std::uint32_t>(p) & 0xffffff, p += 4;
-  if (has(props, Prop::kDcEth)) {
-    k.dc_eth = {load_be<std::uint64_t>(p), static_cast<std::uint16_t>(p[8] << 8 | p[12]), load_be<std::uint32_t>(p + 8) & 0xffffff,
-                load_be<std::uint32_t>(p + 12) & 0xffffff};
-    p += 16;
-  }
-  if (has(props, Prop::kDeth)) {
-    k.deth.qkey = load_be<std::uint32_t>(p);
-    k.deth.src_qp = load_be<std::uint32_t>(p + 4) & 0xffffff;
-    p += 8;
-  }
-  if (has(props, Prop::kReth)) {
-    k.reth = {load_be<std::uint64_t>(p), load_be<std::uint32_t>(p + 8), load_be<std::uint32_t>(p + 12)};
-    p += 16;
-  }
-  if (has(props, Prop::kAtomicEth)) {
-    k.atomic_eth = {load_be<std::uint64_t>(p), load_be<std::uint32_t>(p + 8), load_be<std::uint64_t>(p + 12),
-                    load_be<std::uint64_t>(p + 20)};
-    p += 28;
-  }
-  if (has(props, Prop::kAeth)) {
-    k.aeth = {p[0], load_be<std::uint32_t>(p) & 0xffffff};
-    p += 4;
-  }
-  if (has(props, Prop::kAtomicAckEth)) k.atomic_ack = load_be<std::uint64_t>(p), p += 8;
-  if (has(props, Prop::kImm)) k.imm = load_be<std::uint32_t>(p), p += 4;
-  if (has(props, Prop::kIeth)) k.ieth = load_be<std::uint32_t>(p);
-}
-
 // Ethernet and IP or GRH. On success `ip` is that header's offset and `end` the end of its packet in the frame.
 ParseError parse_network(Frame frame, NetHeader& n, std::size_t& ip, std::size_t& end) {
   auto* f = reinterpret_cast<const std::uint8_t*>(frame.data());
@@ -245,6 +182,69 @@ std::uint32_t icrc_of(const NetHeader& n, std::span<const std::byte> packet) {
 }
 
 }  // namespace
+
+std::uint8_t* emit_extensions(const Packet& k, Prop props, std::uint8_t* p) {
+  if (has(props, Prop::kXrcEth)) store24(p, 0, k.xrc_srq), p += 4;
+  if (has(props, Prop::kDcEth)) {
+    store_be(p, k.dc_eth.access_key);
+    store24(p + 8, static_cast<std::uint8_t>(k.dc_eth.session >> 8), k.dc_eth.src_qp);
+    store24(p + 12, static_cast<std::uint8_t>(k.dc_eth.session), k.dc_eth.start_psn);
+    p += 16;
+  }
+  if (has(props, Prop::kDeth)) {
+    store_be(p, k.deth.qkey);
+    store24(p + 4, 0, k.deth.src_qp);
+    p += 8;
+  }
+  if (has(props, Prop::kReth)) {
+    store_be(p, k.reth.va);
+    store_be(p + 8, k.reth.rkey);
+    store_be(p + 12, k.reth.length);
+    p += 16;
+  }
+  if (has(props, Prop::kAtomicEth)) {
+    store_be(p, k.atomic_eth.va);
+    store_be(p + 8, k.atomic_eth.rkey);
+    store_be(p + 12, k.atomic_eth.swap_add);
+    store_be(p + 20, k.atomic_eth.compare);
+    p += 28;
+  }
+  if (has(props, Prop::kAeth)) store24(p, k.aeth.syndrome, k.aeth.msn), p += 4;
+  if (has(props, Prop::kAtomicAckEth)) store_be(p, k.atomic_ack), p += 8;
+  if (has(props, Prop::kImm)) store_be(p, k.imm), p += 4;
+  if (has(props, Prop::kIeth)) store_be(p, k.ieth), p += 4;
+  return p;
+}
+
+void parse_extensions(Packet& k, Prop props, const std::uint8_t* p) {
+  if (has(props, Prop::kXrcEth)) k.xrc_srq = load_be<std::uint32_t>(p) & 0xffffff, p += 4;
+  if (has(props, Prop::kDcEth)) {
+    k.dc_eth = {load_be<std::uint64_t>(p), static_cast<std::uint16_t>(p[8] << 8 | p[12]), load_be<std::uint32_t>(p + 8) & 0xffffff,
+                load_be<std::uint32_t>(p + 12) & 0xffffff};
+    p += 16;
+  }
+  if (has(props, Prop::kDeth)) {
+    k.deth.qkey = load_be<std::uint32_t>(p);
+    k.deth.src_qp = load_be<std::uint32_t>(p + 4) & 0xffffff;
+    p += 8;
+  }
+  if (has(props, Prop::kReth)) {
+    k.reth = {load_be<std::uint64_t>(p), load_be<std::uint32_t>(p + 8), load_be<std::uint32_t>(p + 12)};
+    p += 16;
+  }
+  if (has(props, Prop::kAtomicEth)) {
+    k.atomic_eth = {load_be<std::uint64_t>(p), load_be<std::uint32_t>(p + 8), load_be<std::uint64_t>(p + 12),
+                    load_be<std::uint64_t>(p + 20)};
+    p += 28;
+  }
+  if (has(props, Prop::kAeth)) {
+    k.aeth = {p[0], load_be<std::uint32_t>(p) & 0xffffff};
+    p += 4;
+  }
+  if (has(props, Prop::kAtomicAckEth)) k.atomic_ack = load_be<std::uint64_t>(p), p += 8;
+  if (has(props, Prop::kImm)) k.imm = load_be<std::uint32_t>(p), p += 4;
+  if (has(props, Prop::kIeth)) k.ieth = load_be<std::uint32_t>(p);
+}
 
 std::size_t header_size(const Packet& p) {
   return ip_offset(p.net) + ip_size(p.net) + udp_size(p.net) + kBth + info(p.bth.opcode).ext_bytes;

@@ -106,6 +106,10 @@ std::size_t header_size(const Packet& p);
 // The whole frame: headers, payload, padding, ICRC.
 std::size_t frame_size(const Packet& p);
 
+// The extension headers that `props` names, wire format: to `out`, returns what is behind them; and back.
+std::uint8_t* emit_extensions(const Packet& p, Prop props, std::uint8_t* out);
+void parse_extensions(Packet& p, Prop props, const std::uint8_t* in);
+
 // Writes the headers of `p` into `out` and returns their size; the caller then places payload (p.payload.size() bytes) right
 // behind and calls seal(). `out` must hold frame_size(p) bytes. pad_count is set from the payload's size.
 std::size_t emit_headers(const Packet& p, std::span<std::byte> out);
