@@ -89,7 +89,7 @@ static double send_bw(struct pair* p, int n) {
   struct end* e = p->e;
   struct ibv_sge s = sge_of((const void*)(p->buf + kRegion / 2), bytes, p->mr);
   if (!e->a)
-    for (int i = 0; i < kQueue; ++i) post_receive(e, 0, s);
+    for (int i = 0; i < kQueue / 2; ++i) post_receive(e, 0, s);
   meet(e);
   uint64_t start = now_ns();
   for (int i = 0; i < n + kDepth / 2; ++i) {
