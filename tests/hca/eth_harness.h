@@ -268,7 +268,8 @@ class EthTest : public ::testing::Test {
     for (std::size_t i = 0; i < room; ++i, w += 16) {
       bool used = i < pieces.size();
       if (used) at.push_back(bench.bus.alloc(pieces[i]));
-      prm::set<prm::wqe_data_seg::byte_count>(w, used ? pieces[i] : 0);
+      // With the flag that mlx5e sets in each of them (MLX5_HW_START_PADDING).
+      prm::set<prm::wqe_data_seg::byte_count>(w, used ? pieces[i] | 1u << 31 : 0);
       prm::set<prm::wqe_data_seg::lkey>(w, used ? (key ? key : lkey) : prm::kInvalidLkey);
       prm::set<prm::wqe_data_seg::addr>(w, used ? at.back() : 0);
     }

@@ -227,6 +227,8 @@ void RecvWqe::prepare(const Qp& qp) {
 
 namespace {
 
+constexpr std::uint32_t kLengthMask = 0x7fffffff;
+
 // The scatter list in the `bytes` bytes from `at`: up to the first segment that ends it, or up to the WQE's end.
 WqeFault decode_scatter_list(pci::Bus& bus, const QueueBuffer& buf, std::uint64_t at, std::size_t bytes, RecvWqe& w, const char** why) {
   w.nsegs = 0;
@@ -237,7 +239,8 @@ WqeFault decode_scatter_list(pci::Bus& bus, const QueueBuffer& buf, std::uint64_
       *why = "the receive queue's memory is not readable";
       return WqeFault::kUnreadable;
     }
-    std::uint32_t n = prm::get<prm::wqe_data_seg::byte_count>(raw);
+    // The highest bit is no length: Linux's mlx5e sets it (MLX5_HW_START_PADDING) in every segment of its receive queues.
+    std::uint32_t n = prm::get<prm::wqe_data_seg::byte_count>(raw) & kLengthMask;
     std::uint32_t lkey = prm::get<prm::wqe_data_seg::lkey>(raw);
     if (n == 0 && lkey == prm::kInvalidLkey) break;
     w.segs[i] = {prm::get<prm::wqe_data_seg::addr>(raw), lkey, n == 0 ? static_cast<std::uint32_t>(kWholeSegment) : n, 0};
