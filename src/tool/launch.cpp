@@ -90,6 +90,10 @@ int exec_program(const LaunchOptions& options) {
     if (const char* old = std::getenv("LD_LIBRARY_PATH"); old && *old) libs += ":" + std::string(old);
     setenv("LD_LIBRARY_PATH", libs.c_str(), 1);
   }
+  // UCX and Open MPI overwrite the code of mmap and its family, whose first definition is ours, to learn of memory that goes away; what they
+  // call instead are bare system calls, which know nothing of our files. Who asks for these hooks gets them.
+  setenv("UCX_MEM_MMAP_HOOK_MODE", "none", 0);
+  setenv("OMPI_MCA_memory", "^patcher", 0);
   if (!options.netdev.empty()) setenv("UHCA_NETDEV", options.netdev.c_str(), 1);
   if (options.framed) setenv("UHCA_PATH", "framed", 1);
   if (!options.log.empty()) setenv("UHCA_LOG", options.log.c_str(), 1);

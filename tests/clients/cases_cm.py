@@ -168,6 +168,29 @@ def qperf(s, c):
         require(re.search(t + r":\n +(bw|latency|msg_rate) += +[\d.]+ ", out), "no number of %s:\n%s" % (t, out))
 
 
+def mckey(s, c):
+    """One end joins a group and waits for messages, the other joins it to send them."""
+    server = s.start("mckey", "-m", "239.1.1.1", "-b", own_address(s), "-c", "1", "-C", "10")
+    client = None
+    try:
+        # Messages to a group that nobody has joined yet are lost.
+        while not joined(s):
+            require(server.poll() is None, "ended before it joined:\n" + output(server))
+            time.sleep(0.05)
+        time.sleep(0.3)
+        client = c.start("mckey", "-m", "239.1.1.1", "-b", own_address(c), "-c", "1", "-C", "10", "-s")
+        outs = finish(client), finish(server)
+    finally:
+        stop(server, *([client] if client else []))
+    for p, out in zip((client, server), outs):
+        require(p.returncode == 0 and "data transfers complete" in out and "return status 0" in out, "client:\n%s\nserver:\n%s" % outs)
+
+
+def joined(place):
+    prefix = ["nsenter", "--net=/run/netns/" + place.namespace] if place.namespace else []
+    return "010101EF" in subprocess.run(prefix + ["cat", "/proc/net/igmp"], stdout=subprocess.PIPE, text=True).stdout
+
+
 def refused(s, c):
     """Nobody listens: REJECTED, at once; a retry after listen works."""
     def attempt():
@@ -201,6 +224,24 @@ def stopped(place):
     finally:
         os.kill(idle.pid, 18)
         stop(idle)
+
+
+def killed(place, victim):
+    """A process that is killed leaves its peers with a DISCONNECTED event, at once."""
+    words = ["rping", "-v", "-a", own_address(place), "-p", "7781", "-C", "100000000"]
+    ends = [place.start(*words, "-s")]
+    try:
+        wait_cm(ends[0], place, 7781, TCP)
+        ends.append(place.start(*words, "-c"))
+        while "ping data" not in output(ends[0]):
+            require(all(e.poll() is None for e in ends), "ended early:\n" + output(ends[0]) + output(ends[1]))
+            time.sleep(0.05)
+        ends[victim].kill()
+        ends[victim].wait()
+        out = finish(ends[1 - victim], 10)
+        require("DISCONNECT EVENT" in out, "no event:\n" + out[-1000:])
+    finally:
+        stop(*ends)
 
 
 def port_taken(place):
@@ -254,6 +295,7 @@ def everything(runner, label, s, c):
     case("ib_send_lat -R", perftest, "ib_send_lat")
     case("ib_read_bw -R -q 4", perftest, "ib_read_bw", "-q", "4")
     case("ib_send_bw -R -c UD", perftest, "ib_send_bw", "-c", "UD")
+    case("mckey", mckey)
     case("refused", refused)
 
 
@@ -266,6 +308,8 @@ def register(runner):
     runner.case("cm rping between two users", rping, Place(user=NOBODY), Place(user=DAEMON))
     runner.case("cm qperf/one host", qperf, here, here)
     runner.case("cm stopped process", stopped, here)
+    runner.case("cm server killed/one host", killed, here, 0)
+    runner.case("cm client killed/one host", killed, here, 1)
     runner.case("cm port taken", port_taken, here)
     runner.case("cm silent callers", silent_callers, here)
     with Namespaces() as hosts:

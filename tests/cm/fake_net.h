@@ -28,26 +28,19 @@ class FakeDevice final : public CmDevice, public MadTransport {
   std::uint64_t node_guid() const override { return 0xabcd00 + host_; }
   std::uint8_t local_ca_ack_delay() const override { return 15; }
   std::uint8_t port_num() const override { return 1; }
-  Result<ib_gid_attr> find_gid(const ib_gid& gid, bool v2) override {
-    if (gid != ip(host_)) return Errno{ENOENT};
-    ib_gid_attr a;
-    a.valid = true;
-    a.gid = gid;
-    a.index = 3;
-    a.ifindex = 2;
-    a.roce_v2 = v2;
-    return a;
-  }
+  Result<ib_gid_attr> find_gid(const ib_gid& gid, bool v2) override;
   Result<std::uint16_t> find_pkey(std::uint16_t pkey) override {
     if (pkey != 0xffff) return Errno{ENOENT};
     return std::uint16_t{0};
   }
   MadTransport& transport() override { return *this; }
+  void met(std::uint32_t function) override { functions_met.push_back(function); }
   Status send(const Mad& mad, const rdma_ah_attr& av) override;
 
   IbCm cm;
   std::uint8_t host() const { return host_; }
   int send_error = 0;
+  std::vector<std::uint32_t> functions_met;
 
  private:
   std::uint8_t host_;
@@ -111,11 +104,23 @@ class FakeNet {
   }
 
   Nanos now = 0;
+  bool one_host = false;  // the addresses are all of one host, the devices its functions
 
  private:
   std::vector<std::unique_ptr<FakeDevice>> hosts_;
   std::deque<Packet> queue_;
 };
+
+inline Result<ib_gid_attr> FakeDevice::find_gid(const ib_gid& gid, bool v2) {
+  if (gid != ip(host_) && !net_.one_host) return Errno{ENOENT};
+  ib_gid_attr a;
+  a.valid = true;
+  a.gid = gid;
+  a.index = 3;
+  a.ifindex = 2;
+  a.roce_v2 = v2;
+  return a;
+}
 
 inline Status FakeDevice::send(const Mad& mad, const rdma_ah_attr& av) {
   if (send_error) return Errno{send_error};

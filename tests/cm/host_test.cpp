@@ -2,6 +2,7 @@
 // What the functions of one host share: port names, and MADs that are handed on.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <set>
@@ -9,6 +10,7 @@
 #include "cm/cm_host.h"
 #include "kernel/cm/early_requests.h"
 #include "kernel/cm/exchange.h"
+#include "kernel/cm/peer_watch.h"
 
 namespace uhca::kernel::cm::test {
 namespace {
@@ -231,6 +233,88 @@ TEST(EarlyRequests, NoMoreThanSoManyWait) {
   EXPECT_FALSE(early.add({}, 0));
   EXPECT_TRUE(early.due(EarlyRequests::kFirstLook));
   EXPECT_TRUE(early.add({}, 0));
+}
+
+TEST_F(ExchangeTest, DeathIsNoticed) {
+  std::set<int> polled;
+  auto watch = [](void* self, int fd, bool on) {
+    auto& p = *static_cast<std::set<int>*>(self);
+    if (on) {
+      p.insert(fd);
+    } else {
+      p.erase(fd);
+    }
+  };
+  PeerWatch mine(prefix("x") + "fn/", watch, &polled);
+  auto theirs = std::make_unique<PeerWatch>(prefix("x") + "fn/", watch, &polled);
+  mine.add(2);
+  ASSERT_EQ(1u, polled.size());
+  int line = *polled.begin();
+  mine.add(2);  // one line each
+  ASSERT_EQ(1u, polled.size());
+  int caller = accept_call(two.fd());
+  ASSERT_GE(caller, 0);
+  Mad m;
+  MadInfo i;
+  ASSERT_EQ(Exchange::Took::kWatcher, Exchange::take(caller, &m, &i));
+  theirs->stays(caller);
+  EXPECT_EQ(2u, polled.size());
+  EXPECT_TRUE(mine.readable(line));
+  EXPECT_FALSE(mine.any_dead());
+  EXPECT_FALSE(mine.readable(0));
+  theirs.reset();  // as the kernel closes what a dead process had open
+  EXPECT_TRUE(mine.readable(line));
+  EXPECT_EQ(std::vector<std::uint32_t>{2}, mine.dead());
+  EXPECT_FALSE(mine.any_dead());
+  EXPECT_TRUE(polled.empty());
+  mine.add(77);  // has no name
+  EXPECT_EQ(std::vector<std::uint32_t>{77}, mine.dead());
+}
+
+TEST_F(ExchangeTest, DeathOfOneThatNeverAnsweredIsNoticed) {
+  int polled = -1;
+  PeerWatch mine(
+      prefix("x") + "fn/", [](void* p, int fd, bool on) { *static_cast<int*>(p) = on ? fd : -1; }, &polled);
+  auto three = std::make_unique<Exchange>(prefix("x"), 3, two_ports);
+  ASSERT_TRUE(three->start());
+  mine.add(3);
+  int line = polled;
+  ASSERT_GE(line, 0);
+  EXPECT_TRUE(mine.readable(line));
+  EXPECT_FALSE(mine.any_dead());
+  three.reset();
+  EXPECT_TRUE(mine.readable(line));
+  EXPECT_EQ(std::vector<std::uint32_t>{3}, mine.dead());
+}
+
+TEST_F(ExchangeTest, WhoMayNotListenIsTold) {
+  rlimit files;
+  ASSERT_EQ(0, getrlimit(RLIMIT_NOFILE, &files));
+  files.rlim_cur = files.rlim_max;
+  ASSERT_EQ(0, setrlimit(RLIMIT_NOFILE, &files));
+  PeerWatch theirs(
+      prefix("x") + "fn/", [](void*, int, bool) {}, nullptr);
+  std::vector<int> lines;
+  for (std::size_t n = 0; n < PeerWatch::kMostListeners; ++n) {
+    int p[2];
+    ASSERT_EQ(0, socketpair(AF_UNIX, SOCK_SEQPACKET, 0, p));
+    theirs.stays(p[0]);
+    lines.push_back(p[1]);
+  }
+  int polled = -1;
+  PeerWatch mine(
+      prefix("x") + "fn/", [](void* p, int fd, bool on) { *static_cast<int*>(p) = on ? fd : -1; }, &polled);
+  mine.add(2);
+  int line = polled;
+  int caller = accept_call(two.fd());
+  Mad m;
+  MadInfo i;
+  ASSERT_EQ(Exchange::Took::kWatcher, Exchange::take(caller, &m, &i));
+  theirs.stays(caller);
+  EXPECT_TRUE(mine.readable(line));
+  EXPECT_FALSE(mine.any_dead());
+  EXPECT_EQ(-1, polled);
+  for (int l : lines) close(l);
 }
 
 TEST_F(ExchangeTest, WrongMessagesAreDropped) {

@@ -436,6 +436,72 @@ TEST_F(IbCmTest, DreqForAnUnknownConnectionIsAnswered) {
   EXPECT_EQ(CmState::TIMEWAIT, client->state);
 }
 
+// What a kernel says for a process that is killed, in each state.
+class LastWords : public IbCmTest {
+ protected:
+  LastWords() { net.one_host = true; }
+  void expect_rej(const Recorder& r, unsigned reason) {
+    EXPECT_EQ(CmEventType::REJ_RECEIVED, r.last().type);
+    EXPECT_EQ(reason, r.last().event.rej_reason);
+  }
+};
+
+TEST_F(LastWords, OfAnEstablishedConnection) {
+  connect();
+  EXPECT_EQ(std::vector<std::uint32_t>{2}, a.functions_met);
+  EXPECT_EQ(std::vector<std::uint32_t>{1}, b.functions_met);
+  a.cm.last_words(3);  // somebody else
+  EXPECT_EQ(CmState::ESTABLISHED, client->state);
+  a.cm.last_words(2);
+  EXPECT_EQ(CmEventType::DREQ_RECEIVED, active.last().type);
+  b.cm.last_words(1);
+  EXPECT_EQ(CmEventType::DREQ_RECEIVED, passive.last().type);
+}
+
+TEST_F(LastWords, OfARequester) {
+  request();
+  b.cm.last_words(1);
+  expect_rej(passive, 4);  // timeout: the requester gave up
+}
+
+TEST_F(LastWords, OfARequesterThatKnowsItMustWait) {
+  request();
+  ASSERT_TRUE(b.cm.prepare_mra(*server));
+  b.cm.last_words(1);
+  expect_rej(passive, 4);
+}
+
+TEST_F(LastWords, OfARequesterThatWasAnswered) {
+  request();
+  ASSERT_TRUE(b.cm.send_rep(*server, rep()));
+  b.cm.last_words(1);
+  expect_rej(passive, 28);
+}
+
+TEST_F(LastWords, OfAnAnswerer) {
+  request();
+  ASSERT_TRUE(b.cm.send_rep(*server, rep()));
+  net.settle();
+  a.cm.last_words(2);
+  expect_rej(active, 28);
+}
+
+TEST_F(LastWords, OfOneThatWasAskedToDisconnect) {
+  connect();
+  net.copies = [](const FakeNet::Packet&) { return 0u; };
+  ASSERT_TRUE(a.cm.send_dreq(*client, {}));
+  a.cm.last_words(2);
+  EXPECT_EQ(CmEventType::DREP_RECEIVED, active.last().type);
+}
+
+TEST_F(LastWords, AreNotSpokenForOtherHosts) {
+  net.one_host = false;
+  connect();
+  EXPECT_TRUE(a.functions_met.empty());
+  a.cm.last_words(2);
+  EXPECT_EQ(CmState::ESTABLISHED, client->state);
+}
+
 TEST_F(IbCmTest, CommEstablishedReplacesTheLostRtu) {
   request();
   EXPECT_EQ(EINVAL, b.cm.notify(*server, 4).code());

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/trace.h"
 #include "kernel/cm/ib_cm.h"
+#include "kernel/cm/peer_watch.h"
 
 namespace uhca::kernel::cm {
 namespace {
@@ -94,6 +95,7 @@ Exchange::Took Exchange::take(int caller_fd, Mad* mad, MadInfo* info) {
   HandedMad m;
   long n = read_call(caller_fd, {reinterpret_cast<std::uint8_t*>(&m), sizeof m});
   if (n < 0) return Took::kNotYet;
+  if (n == sizeof m.magic && m.magic == PeerWatch::kGreeting) return Took::kWatcher;
   if (n != static_cast<long>(sizeof m) || m.magic != HandedMad::kMagic) return Took::kNothing;
   *info = {};
   info->roce_v2 = m.roce_v2;

@@ -41,7 +41,7 @@ class Exchange {
   Owner hand_on(const Mad& mad, const MadInfo& info);
 
   // What a caller (host_names.h) hands to us.
-  enum class Took : std::uint8_t { kMad, kNothing, kNotYet };
+  enum class Took : std::uint8_t { kMad, kWatcher, kNothing, kNotYet };  // kWatcher: peer_watch.h
   static Took take(int caller_fd, Mad* mad, MadInfo* info);
 
  private:

@@ -65,7 +65,7 @@ void HostName::release() {
   if (fd_ >= 0) fd::close(std::exchange(fd_, -1));
 }
 
-Status call(const std::string& name, std::span<const std::uint8_t> message) {
+Result<int> call_and_stay(const std::string& name, std::span<const std::uint8_t> message) {
   int s = seqpacket();
   if (s < 0) return Errno{errno};
   Address a(name);
@@ -73,8 +73,14 @@ Status call(const std::string& name, std::span<const std::uint8_t> message) {
   if (syscall(SYS_connect, s, &a.un, a.len) != 0 ||
       syscall(SYS_sendto, s, message.data(), message.size(), MSG_DONTWAIT | MSG_NOSIGNAL, nullptr, 0) < 0)
     err = errno;
+  if (!err) return s;
   syscall(SYS_close, s);
-  if (err) return Errno{err};
+  return Errno{err};
+}
+
+Status call(const std::string& name, std::span<const std::uint8_t> message) {
+  int s = UHCA_TRY(call_and_stay(name, message));
+  syscall(SYS_close, s);
   return success();
 }
 

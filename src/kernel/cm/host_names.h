@@ -38,6 +38,8 @@ class HostName {
 // Hands one message to whoever listens on that name, and hangs up. Never blocks. ECONNREFUSED: nobody listens; EAGAIN: too many
 // callers wait there.
 Status call(const std::string& name, std::span<const std::uint8_t> message);
+// The same, and stays: the descriptor is the caller's, non-blocking.
+Result<int> call_and_stay(const std::string& name, std::span<const std::uint8_t> message);
 // The next caller on a listening name: its descriptor, or -1.
 int accept_call(int listening_fd);
 // The message of a caller: its size, 0 when it hung up without one (or with a longer one), -1: not yet.

@@ -166,10 +166,15 @@ void IbCm::remove_remote(CmId& id) {
   if (std::exchange(id.in_remote_qp_table, false)) remote_qpns_.erase({id.remote_ca_guid, id.remote_qpn});
 }
 
+bool IbCm::on_this_host(const CmId& id) {
+  return device_.find_gid(id.av.ah.dgid, id.av.ah.sgid_attr.roce_v2).ok();
+}
+
 CmId* IbCm::insert_remote_id(CmId& id) {
   auto [it, inserted] = remote_ids_.emplace(RemoteKey{id.remote_ca_guid, id.remote_id}, &id);
   if (!inserted) return it->second;
   id.in_remote_id_table = true;
+  if (on_this_host(id)) device_.met(id.remote_id >> kIdBits);
   return nullptr;
 }
 

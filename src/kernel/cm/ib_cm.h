@@ -185,6 +185,8 @@ class CmDevice {
   // ENOENT
   virtual Result<std::uint16_t> find_pkey(std::uint16_t pkey) = 0;
   virtual MadTransport& transport() = 0;
+  // A connection begins to exist whose other end is that function of this host.
+  virtual void met(std::uint32_t function) { (void)function; }
 };
 
 class IbCm {
@@ -225,6 +227,8 @@ class IbCm {
   Status init_qp_attr(const CmId& id, ib_qp_attr& attr, std::uint32_t& mask);
 
   void receive(const Mad& mad, const MadInfo& info);
+  // A function of this host has died: what its kernel would have said to each of its connections arrives now.
+  void last_words(std::uint32_t function);
   // Retries and timewaits that are due.
   void run_timers();
   Nanos next_deadline() const;
@@ -265,6 +269,8 @@ class IbCm {
   Mad format_rtu(const CmId& id);
   void reply(const Mad& mad, const MadInfo& info);
 
+  bool on_this_host(const CmId& id);
+  Mad last_word(const CmId& id);
   void remove_remote(CmId& id);
   // The connection that is there already; nullptr: inserted.
   CmId* insert_remote_id(CmId& id);

@@ -394,4 +394,46 @@ void IbCm::sidr_rep_handler(const Mad& mad) {
   deliver(*id, e);
 }
 
+// ---------------------------------------------------------------- functions that died
+
+void IbCm::last_words(std::uint32_t function) {
+  std::vector<std::uint32_t> bereaved;
+  for (auto& [n, id] : ids_)
+    if (id->in_remote_id_table && id->remote_id >> kIdBits == function && on_this_host(*id)) bereaved.push_back(n);
+  for (std::uint32_t n : bereaved) {
+    auto it = ids_.find(n);
+    if (it == ids_.end()) continue;
+    const CmAv& av = it->second->av;
+    MadInfo info;
+    info.sgid = av.ah.dgid;
+    info.dgid = av.ah.sgid_attr.gid;
+    info.roce_v2 = av.ah.sgid_attr.roce_v2;
+    receive(last_word(*it->second), info);
+  }
+}
+
+// As destroy_id does it, seen from the other end of `id`.
+Mad IbCm::last_word(const CmId& id) {
+  CmId peer;
+  peer.local_id = id.remote_id;
+  peer.remote_id = id.local_id;
+  peer.remote_qpn = id.local_qpn;
+  switch (id.state) {
+    case CmState::REQ_RCVD:
+    case CmState::MRA_REQ_SENT: {
+      std::uint8_t guid[8];
+      store_be<std::uint64_t>(guid, id.remote_ca_guid);
+      peer.remote_id = 0;
+      return format_rej(peer, CmState::REQ_SENT, CmRej::TIMEOUT, guid, {});
+    }
+    // A peer that had sent its RTU would have been heard: it is handed on before the program goes on.
+    case CmState::REP_SENT:
+    case CmState::MRA_REP_RCVD: return format_rej(peer, CmState::REP_RCVD, CmRej::CONSUMER_DEFINED, {}, {});
+    case CmState::REP_RCVD:
+    case CmState::MRA_REP_SENT: return format_rej(peer, CmState::REP_SENT, CmRej::CONSUMER_DEFINED, {}, {});
+    case CmState::DREQ_SENT: return format_drep(peer);
+    default: return format_dreq(peer, {});
+  }
+}
+
 }  // namespace uhca::kernel::cm

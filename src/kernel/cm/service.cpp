@@ -211,6 +211,7 @@ Status Service::start() {
   ports_ = std::make_unique<PortSpace>(kPrefix, &Service::watch, this);
   exchange_ = std::make_unique<Exchange>(kPrefix, dev_.function_id, *ports_);
   UHCA_CHECK(exchange_->start());
+  peers_ = std::make_unique<PeerWatch>(std::string(kPrefix) + "fn/", &Service::watch, this);
   watch(this, exchange_->fd(), true);
   cm_ = std::make_unique<IbCm>(*this, dev_.function_id, random());
   cma_ = std::make_unique<RdmaCm>(*this, *cm_, *ports_);
@@ -256,7 +257,7 @@ void Service::after_work() {
   // What was sent to an address of this host has come back to our own QP1 already. Handed on here, it is out of the process before the
   // program's command returns: it may exit next, and a kernel would not die with it.
   take_arrived();
-  if (next_deadline() < sleeping_until_.load(std::memory_order_relaxed)) wake();
+  if (peers_->any_dead() || next_deadline() < sleeping_until_.load(std::memory_order_relaxed)) wake();
 }
 
 void Service::ensure_thread() {
@@ -305,6 +306,7 @@ void Service::serve_caller(int fd) {
     return;
   }
   if (at != callers_.end()) callers_.erase(at);
+  if (took == Exchange::Took::kWatcher) return peers_->stays(fd);
   fd::close(fd);
   if (took == Exchange::Took::kMad) cm_->receive(mad, info);
 }
@@ -322,6 +324,20 @@ void Service::dispatch(const EarlyRequests::Request& r) {
   if (owner == Exchange::Owner::kOther) return;
   if (owner == Exchange::Owner::kNobody && early_.add(r, now_)) return;
   cm_->receive(r.mad, r.info);
+}
+
+void Service::met(std::uint32_t function) {
+  if (function != dev_.function_id) peers_->add(function);
+}
+
+void Service::take_leave() {
+  if (!peers_->any_dead()) return;
+  // What they said themselves comes first.
+  (void)serve_callers(exchange_->fd());
+  for (std::uint32_t function : peers_->dead()) {
+    if (trace::on()) trace::Event("cm", "peer_died").unum("function", function);
+    cm_->last_words(function);
+  }
 }
 
 Nanos Service::next_deadline() const {
@@ -363,18 +379,20 @@ bool Service::attend() {
       syscall(SYS_read, wake_, &count, sizeof count);
       continue;
     }
-    if (events[i].events & EPOLLERR) {
-      reap_locked();
-      continue;
-    }
     if (std::find(callers_.begin(), callers_.end(), fd) != callers_.end()) {
       serve_caller(fd);
+      continue;
+    }
+    if (peers_->readable(fd)) continue;
+    if (events[i].events & EPOLLERR) {
+      reap_locked();
       continue;
     }
     if (!serve_callers(fd)) exhausted = true;
   }
   take_arrived();
   while (auto r = early_.due(now_)) dispatch(*r);
+  take_leave();
   cm_->run_timers();
   cma_->run_timers();
   take_arrived();

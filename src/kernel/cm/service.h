@@ -12,6 +12,7 @@
 #include "kernel/cm/exchange.h"
 #include "kernel/cm/file.h"
 #include "kernel/cm/gsi.h"
+#include "kernel/cm/peer_watch.h"
 #include "kernel/cm/rdma_cm.h"
 #include "kernel/cm/ucma.h"
 
@@ -35,6 +36,7 @@ class Service final : public CmDevice, public RdmaCmEnvironment {
   Result<ib_gid_attr> find_gid(const ib_gid& gid, bool roce_v2) override;
   Result<std::uint16_t> find_pkey(std::uint16_t pkey) override;
   MadTransport& transport() override { return *gsi_; }
+  void met(std::uint32_t function) override;
 
   // RdmaCmEnvironment
   CmDevice& device() override { return *this; }
@@ -68,6 +70,8 @@ class Service final : public CmDevice, public RdmaCmEnvironment {
   // A MAD of connection management, to whom it belongs.
   void dispatch(const EarlyRequests::Request& r);
   Nanos next_deadline() const;
+  // Connections with functions of this host that died hear of it.
+  void take_leave();
   void pass_time();
   static void watch(void* self, int fd, bool on);
   // Gives back files whose last descriptor is gone; they are destroyed here.
@@ -81,6 +85,7 @@ class Service final : public CmDevice, public RdmaCmEnvironment {
   std::unique_ptr<RdmaCm> cma_;
   std::unique_ptr<Ucma> ucma_;
   std::unique_ptr<Exchange> exchange_;
+  std::unique_ptr<PeerWatch> peers_;
   EarlyRequests early_;
   Nanos now_ = 0;
   std::map<std::uint64_t, std::shared_ptr<File>> files_;  // by inode of the pipe
