@@ -94,6 +94,8 @@ int exec_program(const LaunchOptions& options) {
   // call instead are bare system calls, which know nothing of our files. Who asks for these hooks gets them.
   setenv("UCX_MEM_MMAP_HOOK_MODE", "none", 0);
   setenv("OMPI_MCA_memory", "^patcher", 0);
+  // With DEVX, UCX makes its receive queues as RMPs, which the device does not offer; without, as SRQs.
+  setenv("UCX_IB_MLX5_DEVX", "n", 0);
   if (!options.netdev.empty()) setenv("UHCA_NETDEV", options.netdev.c_str(), 1);
   if (options.framed) setenv("UHCA_PATH", "framed", 1);
   if (!options.log.empty()) setenv("UHCA_LOG", options.log.c_str(), 1);

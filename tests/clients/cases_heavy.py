@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: MIT
 """Communication libraries above verbs: UCX, libfabric, fio. The command lines are those of docs/clients.md."""
+import os
 import re
+import tempfile
 
 from cases_cm import own_address, wait_cm
-from rig import Place, finish, free_port, require, stop, wait_listening
+from rig import Place, finish, free_port, require, sh, stop, wait_listening
 
 
-def ucx(core, transports, test, extra=None):
+def ucx(core, transports, test):
     """ucx_perftest finds its peer by TCP, all else goes by RDMA: `transports` has none that could replace it."""
     # Whoever rings doorbells without a call waits for the service thread to look: milliseconds each, while both ends spin on two processors.
     count = "20" if "mlx5" in transports and test == "tag_lat" else "200"
-    place = Place(rdma_core=core, env=dict({"UCX_TLS": transports + ",self", "UCX_NET_DEVICES": "mlx5_0:1"}, **(extra or {})))
+    place = Place(rdma_core=core, env={"UCX_TLS": transports + ",self", "UCX_NET_DEVICES": "mlx5_0:1"})
     port = str(free_port())
     server = place.start("ucx_perftest", "-p", port)
     client = None
@@ -63,15 +65,42 @@ def fio(verb):
     require("err= 0" in out and re.search(r"io=4096KiB", out), "not all was moved\n" + text)
 
 
+def mpi(flavour, transports, *options, core=False):
+    """Two ranks that check every sum; with `transports`, nothing but RDMA lies between them."""
+    source = os.path.join(os.path.dirname(os.path.abspath(__file__)), "mpi", "sums.c")
+    with tempfile.TemporaryDirectory() as folder:
+        binary, log = folder + "/sums", folder + "/log"
+        sh("mpicc." + flavour, "-O1", "-o", binary, source)
+        env = {"UHCA_LOG": log, "UHCA_LOG_LEVEL": "info"}
+        if transports:
+            env.update({"UCX_TLS": transports + ",self", "UCX_NET_DEVICES": "mlx5_0:1"})
+        place = Place(rdma_core=core, env=env)
+        p = place.start("mpirun." + flavour, "-n", "2", *options, binary)
+        out = finish(p)
+        require(p.returncode == 0 and "2 ranks: all sums right" in out, "exit status %d:\n%s" % (p.returncode, out))
+        with open(log) as f:
+            require(len(set(re.findall(r"uhca\[(\d+)\] info: mlx5_0: ", f.read()))) >= 2, "the ranks did not open mlx5_0")
+
+
+OPEN_MPI = ["--allow-run-as-root", "--oversubscribe", "--mca", "pml", "ucx", "--mca", "osc", "ucx"]
+
+
 def register(runner):
+    for core in (False, True):
+        label = "rdma-core" if core else "ours"
+        runner.case("mpi openmpi rc_verbs/" + label, mpi, "openmpi", "rc_verbs,ud_verbs", *OPEN_MPI, core=core)
+        runner.case("mpi mpich rc_verbs/" + label, mpi, "mpich", "rc_verbs,ud_verbs", core=core)
+    runner.case("mpi openmpi without settings", mpi, "openmpi", None, "--allow-run-as-root", "--oversubscribe")
+    runner.case("mpi mpich without settings", mpi, "mpich", None)
+    runner.case("mpi openmpi ud_verbs", mpi, "openmpi", "ud_verbs", *OPEN_MPI)
     for core in (False, True):
         label = "rdma-core" if core else "ours"
         for test in ("tag_lat", "ucp_put_bw"):
             runner.case("ucx rc_verbs %s/%s" % (test, label), ucx, core, "rc_verbs,ud_verbs", test)
             runner.case("ucx ud_verbs %s/%s" % (test, label), ucx, core, "ud_verbs", test)
             runner.case("ucx ud_mlx5 %s/%s" % (test, label), ucx, core, "ud_mlx5", test)
-            runner.case("ucx rc_mlx5 %s/%s" % (test, label), ucx, core, "rc_mlx5,ud_mlx5", test, {"UCX_IB_MLX5_DEVX": "n"})
-            runner.case("ucx dc_mlx5 %s/%s" % (test, label), ucx, core, "dc_mlx5,ud_mlx5", test, {"UCX_IB_MLX5_DEVX": "n"})
+            runner.case("ucx rc_mlx5 %s/%s" % (test, label), ucx, core, "rc_mlx5,ud_mlx5", test)
+            runner.case("ucx dc_mlx5 %s/%s" % (test, label), ucx, core, "dc_mlx5,ud_mlx5", test)
     runner.case("libfabric verbs msg", fi_pingpong, "verbs", "msg")
     runner.case("libfabric verbs;ofi_rxm rdm", fi_pingpong, "verbs;ofi_rxm", "rdm")
     for verb in ("write", "read"):
