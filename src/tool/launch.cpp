@@ -98,6 +98,8 @@ int exec_program(const LaunchOptions& options) {
   setenv("UCX_IB_MLX5_DEVX", "n", 0);
   if (!options.netdev.empty()) setenv("UHCA_NETDEV", options.netdev.c_str(), 1);
   if (options.framed) setenv("UHCA_PATH", "framed", 1);
+  if (!options.impair.empty()) setenv("UHCA_IMPAIR", options.impair.c_str(), 1);
+  if (options.no_congestion_control) setenv("UHCA_CONGESTION", "off", 1);
   if (!options.log.empty()) setenv("UHCA_LOG", options.log.c_str(), 1);
   if (!options.log_level.empty()) setenv("UHCA_LOG_LEVEL", options.log_level.c_str(), 1);
   if (options.trace_fd >= 0) setenv("UHCA_TRACE_FD", std::to_string(options.trace_fd).c_str(), 1);

@@ -11,10 +11,12 @@ struct LaunchOptions {
   bool system_rdma_core = false;  // keep the system's own libibverbs/libmlx5
   std::string netdev;
   bool framed = false;
-  std::string log;        // UHCA_LOG
-  std::string log_level;  // UHCA_LOG_LEVEL
-  int trace_fd = -1;      // UHCA_TRACE_FD
-  std::string pcap;       // UHCA_PCAP
+  std::string impair;                  // UHCA_IMPAIR
+  bool no_congestion_control = false;  // UHCA_CONGESTION
+  std::string log;                     // UHCA_LOG
+  std::string log_level;               // UHCA_LOG_LEVEL
+  int trace_fd = -1;                   // UHCA_TRACE_FD
+  std::string pcap;                    // UHCA_PCAP
   std::vector<std::string> program;
 };
 

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: MIT
-"""Many processes, many queue pairs: all talk with all (programs/exchange.c), random ones are killed and replaced."""
+"""Many processes, many queue pairs: all talk with all (programs/exchange.c), random ones are killed and replaced. A stopped function. A bad wire."""
 import os
 import random
 import re
+import signal
 import time
 
 from cases_robust import program, residue
-from rig import Place, finish, output, require, stop
+from rig import Failure, Namespaces, Place, finish, free_port, output, pingpong, require, stop, wait_listening
 
 
 class Crowd:
@@ -56,9 +57,42 @@ def exchange(place, count, pairs, seconds, kill_every=None):
     require(residue()[:2] == before, "left behind: %s, before: %s" % (residue()[:2], before))
 
 
+def stopped(hosts, seconds):
+    """One function of a host does not run any more, the UDP socket that it has stays: the others go on."""
+    here, there = hosts.place(0), hosts.place(1)
+    port = free_port()
+    still = here.start("ibv_rc_pingpong", "-d", "mlx5_0", "-g", str(here.gid_index()), "-p", str(port))
+    try:
+        wait_listening(still, port, here.namespace)
+        still.send_signal(signal.SIGSTOP)
+        end, good, bad = time.time() + seconds, 0, []
+        while time.time() < end or good + len(bad) < 6:
+            try:
+                pingpong(here, there, "-n", "500")
+                good += 1
+            except Failure as e:
+                bad.append(str(e))
+        # Retries leave by other source ports; all eight meet the socket of the stopped one in one of 256 cases.
+        require(len(bad) <= 1 + (good + len(bad)) // 20, "%d good, %d bad:\n%s" % (good, len(bad), "\n".join(bad[:3])))
+        require(still.poll() is None, "the stopped one ended")
+    finally:
+        stop(still)
+
+
+def impaired(place, other, *options):
+    """A bad wire under everything: data are exact all the same."""
+    bad = [Place(namespace=p.namespace, netdev=p.netdev, address=p.address, env={"UHCA_IMPAIR": "drop=0.01,dup=0.01,reorder=0.01,corrupt=0.01,seed=%d" % i})
+           for i, p in enumerate((place, other), 1)]
+    pingpong(*bad, "-n", "300", *options)
+
+
 def register(runner):
     long = bool(os.environ.get("UHCA_LONG"))
     here = Place()
+    runner.case("impaired/one host", impaired, here, here, "-s", "20000")
+    with Namespaces() as hosts:
+        runner.case("impaired/two hosts", impaired, hosts.place(0), hosts.place(1), "-s", "20000")
+        runner.case("one of the functions of a host is stopped", stopped, hosts, 60 if long else 0)
     runner.case("exchange: 1000 queue pairs in each of two processes", exchange, here, 2, 1000, 15 if long else 4)
     runner.case("exchange: %d processes, each with each" % (64 if long else 12), exchange, here, 64 if long else 12, 1, 60 if long else 5)
     runner.case("exchange: random ones of %d processes killed" % (64 if long else 12), exchange, here, 64 if long else 12, 2, 300 if long else 10,

@@ -2,7 +2,7 @@
 """Debian's pingpongs of the other transports and queues: UC, UD with address handles, SRQ, XRC; multicast groups."""
 import os
 
-from rig import BUILD, Namespaces, Place, finish, free_port, pair, pingpong, require
+from rig import BUILD, Namespaces, Place, finish, free_port, pair, pingpong, require, stop
 
 PROGRAMS = (("ibv_uc_pingpong", ["-n", "1000"], True), ("ibv_uc_pingpong", ["-s", "100000", "-n", "100"], True), ("ibv_uc_pingpong", ["-e"], True),
             ("ibv_ud_pingpong", ["-s", "1024"], True), ("ibv_ud_pingpong", ["-s", "1", "-n", "100"], True), ("ibv_ud_pingpong", ["-s", "1024", "-e"], True),
@@ -20,15 +20,30 @@ def register(runner):
         here = Place(rdma_core=core)
         cases("one host", here, here, label)
         runner.case("groups/%s" % label, groups, here)
+        runner.case("groups between processes/%s" % label, far_groups, here, here)
     with Namespaces() as hosts:
         for label, core in (("ours", False), ("rdma-core", True)):
-            cases("two hosts", hosts.place(0, rdma_core=core), hosts.place(1, rdma_core=core), label)
+            a, b = hosts.place(0, rdma_core=core), hosts.place(1, rdma_core=core)
+            cases("two hosts", a, b, label)
+            runner.case("groups between hosts/%s" % label, far_groups, a, b)
+            runner.case("groups between hosts, IPv6/%s" % label, far_groups, a, b, "ipv6")
 
 
 def groups(place):
     p = place.start(os.path.join(BUILD, "bin", "clients", "groups"), str(place.gid_index()))
     out = finish(p)
     require(p.returncode == 0 and "ok" in out, out)
+
+
+def far_groups(member, speaker, gid="ipv4"):
+    port, program = free_port(), os.path.join(BUILD, "bin", "clients", "far_groups")
+    server = member.start(program, "server", str(port), str(member.gid_index(gid)))
+    client = speaker.start(program, "client", member.address, str(port), str(speaker.gid_index(gid)))
+    try:
+        outs = [finish(client), finish(server)]
+        require(client.returncode == 0 and server.returncode == 0, "exit status %s, %s:\n%s" % (client.returncode, server.returncode, "\n".join(outs)))
+    finally:
+        stop(client, server)
 
 
 def xsrq(server, client):

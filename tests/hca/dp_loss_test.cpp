@@ -107,6 +107,23 @@ TEST_F(DpLoss, LostAcknowledgeIsAnsweredAgainWithoutExecutingTwice) {
   EXPECT_GE(counter(hca::Qc::duplicate_request), 1u);
 }
 
+// Something on the way takes the packets of this source port and gives them to nobody.
+TEST_F(DpLoss, RetriesTakeAnotherWay) {
+  connect();
+  std::uint16_t broken = 0;
+  on_packet([&](const wire::Packet& p) {
+    if (broken == 0) broken = p.net.udp_sport;
+    return p.net.udp_sport == broken ? Verdict::kDrop : Verdict::kDeliver;
+  });
+  write_ten_and_check();
+  std::uint16_t request_port = 0, answer_port = 0;
+  for (auto& p : packets()) (request(p) ? request_port : answer_port) = p.net.udp_sport;
+  EXPECT_NE(request_port, broken);
+  EXPECT_GE(request_port, 0xc000);
+  EXPECT_NE(answer_port, broken) << "answers to what was sent again go another way, too";
+  EXPECT_EQ(counter(hca::Qc::local_ack_timeout_err), 2u) << "one for the requests, one for the answers";
+}
+
 TEST_F(DpLoss, SwappedPacketsHeal) {
   connect();
   std::optional<FakePort::Bytes> kept;

@@ -34,6 +34,7 @@ Status attach_to_mcg(Command& c) {
   if (std::find(qpns.begin(), qpns.end(), n) != qpns.end()) return Status::OK;
   if (qpns.size() >= kMaxQpPerMulticast) return c.refuse(Status::LIM, "{} QPs are attached", qpns.size());
   qpns.push_back(n);
+  if (qpns.size() == 1) c.hca.port().want_group(gid, true);
   return Status::OK;
 }
 
@@ -42,7 +43,10 @@ Status detach_from_mcg(Command& c) {
   auto it = c.objects().multicast.find(gid_of(c));
   if (it == c.objects().multicast.end() || std::erase(it->second, n) == 0)
     return c.refuse(Status::BAD_PARAM, "QP {:#x} is not attached to this group", n);
-  if (it->second.empty()) c.objects().multicast.erase(it);
+  if (it->second.empty()) {
+    c.hca.port().want_group(it->first, false);
+    c.objects().multicast.erase(it);
+  }
   return Status::OK;
 }
 

@@ -42,6 +42,8 @@ struct Counters {
   std::uint64_t rx_wrong_path = 0;  // addresses, P_Key or service are not the QP's
   std::uint64_t rx_bad_qkey = 0;    // datagrams with a Q_Key that is not the QP's
   std::uint64_t eq_overruns = 0;
+  // Congestion (names: Linux mlx5_ifc.h, query_cong_statistics_out).
+  std::uint64_t np_ecn_marked = 0, np_cnp_sent = 0, rp_cnp_handled = 0, rp_cnp_ignored = 0;
   // The port (everything on the wire), and of it and of local loopback what belongs to the Ethernet half.
   Traffic port_rx, port_tx, vport_rx, vport_tx;
   Traffic rdma_rx, rdma_tx;

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "base/clock.h"
+#include "device/hca/congestion.h"
 #include "device/hca/counters.h"
 #include "device/hca/objects.h"
 #include "wire/net/port.h"
@@ -52,6 +53,7 @@ class DataPath {
   unsigned armed_cqs() const;
   // Frames and errors of all QPs (per QP: its counter set, Objects::counter_sets).
   const Counters& counters() const;
+  void switch_congestion(const CongestionSwitches& s);
   void reset();
 
   // ---- events: used by both halves

@@ -159,6 +159,7 @@ void receive_dc_request(Lane& lane, const wire::Packet& p) {
   Qp* qp = session_of(lane, *dct, p);
   if (qp == nullptr || !takes_frames(qp->state)) return;
   qp->dc_last_use = lane.now;
+  note_mark(lane, *qp, p);
   respond(lane, *qp, p, nullptr);
 }
 

@@ -168,6 +168,7 @@ void Hca::clear_objects() {
   objects_.eqs.clear();
   objects_.mkeys.clear();
   objects_.counter_sets.clear();
+  for (auto& [gid, qpns] : objects_.multicast) port_.want_group(gid, false);
   objects_.multicast.clear();
   std::fill(objects_.roce_addresses.begin(), objects_.roce_addresses.end(), RoceAddress{});
 }

@@ -45,11 +45,12 @@ struct HcaConfig {
   unsigned num_vectors = 16;
   std::uint64_t node_guid = 0;  // host order
   bool byte_exact_time = false;
-  bool offer_dc = true;  // DC initiators and targets
+  bool offer_dc = true;            // DC initiators and targets
+  bool congestion_control = true;  // answer ECN marks, slow down when told so (congestion.h)
   std::vector<CommandFault> command_faults;
   unsigned drives_per_clock = 1;  // how many calls of drive(false) with nothing to do share one reading of the clock
-  void* published = nullptr;  // zeroed memory that other functions of the host see (published.h); nullptr: none
-  bool one_sided = true;      // execute WRITE and READ on what they publish (fast_path.h)
+  void* published = nullptr;      // zeroed memory that other functions of the host see (published.h); nullptr: none
+  bool one_sided = true;          // execute WRITE and READ on what they publish (fast_path.h)
 };
 
 class Hca final : public pci::Engine {

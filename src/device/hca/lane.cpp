@@ -57,7 +57,8 @@ Lane::Lane(Hca& h)
       port(h.port()),
       clock(h.clock()),
       objects(h.objects()),
-      publisher(h.bus(), static_cast<PublishedTables*>(h.config().published)) {}
+      publisher(h.bus(), static_cast<PublishedTables*>(h.config().published)),
+      congestion{h.config().congestion_control, h.config().congestion_control} {}
 
 void Lane::receive(wire::Frame frame) {
   need_time();
@@ -90,7 +91,9 @@ void Lane::receive(wire::Frame frame) {
   }
   Qp* qp = receiver_of(p);
   if (qp == nullptr) return;
+  if (p.bth.opcode == wire::kCnp) return receive_cnp(*this, *qp, p);
   if (const char* why = is_datagram(qp->type) ? wrong_datagram(*this, *qp, p) : wrong_path(*qp, p)) return drop_wrong_path(*qp, p, why);
+  note_mark(*this, *qp, p);
   if (is_datagram(qp->type)) {
     receive_datagram(*this, *qp, p);
   } else if (wire::has(wire::info(p.bth.opcode).props, wire::Prop::kRequest)) {
@@ -156,7 +159,7 @@ void Lane::receive_record(std::span<const std::byte> record) {
 bool Lane::drive(bool thorough) {
   // An empty poll may go without the time: timers are late by a few polls at most.
   fresh = false;
-  if (thorough || ++stale_drives >= hca.config().drives_per_clock) stamp();
+  if (thorough || pace_at != kNever || ++stale_drives >= hca.config().drives_per_clock) stamp();
   bool did = deliver_loopback(*this);
   for (unsigned round = 0; round < kRoundsPerDrive; ++round) {
     unsigned n = port.poll(*this, kPollBudget, thorough && round == 0);
@@ -164,6 +167,10 @@ bool Lane::drive(bool thorough) {
     bool sent = run_work();
     did = did || n > 0 || sent;
     if (n == 0) break;
+  }
+  if (pace_at <= now) {
+    release_paced(*this);
+    did = run_work() || did;
   }
   if (timers.earliest() <= now) {
     while (Qp* qp = timers.pop_due(now)) {
@@ -192,7 +199,7 @@ bool Lane::drive(bool thorough) {
 }
 
 Nanos Lane::next_deadline() const {
-  Nanos t = timers.earliest();
+  Nanos t = std::min(timers.earliest(), pace_at);
   if (!error_qps.empty()) t = std::min(t, error_check);
   if (!multicast_loopback.empty()) t = std::min(t, clock.now());
   if (work_head != nullptr || !eth.work.empty()) t = std::min(t, clock.now() + kBusyRetry);
@@ -257,6 +264,7 @@ void Lane::forget(Qp& qp) {
   publisher.withdraw_qp(qp);
   unschedule(qp);
   timers.forget(qp);
+  forget_pace(*this, qp);
   leave_error_list(qp);
   if (tx_wqe.qpn == qp.qpn) tx_wqe.valid = false;
   if (rx_wqe.qpn == qp.qpn) rx_wqe.valid = false;

@@ -63,6 +63,10 @@ struct Lane final : wire::FrameSink {
   // Copies of multicasts for QPs of this device, in the order sent (ud.h).
   std::vector<LoopbackCopy> multicast_loopback;
 
+  CongestionSwitches congestion;
+  std::vector<Qp*> paced;  // wait until they may send again
+  Nanos pace_at = kNever;  // the first of them
+
   EthPath eth;  // Ethernet queues
 
   SendWqe tx_wqe;  // of the message that is being sent

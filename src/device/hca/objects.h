@@ -176,6 +176,10 @@ constexpr bool is_reliable(QpType t) {
 constexpr bool is_datagram(QpType t) {
   return t == QpType::kUd || t == QpType::kQp1;
 }
+// Services that send to one peer at a time.
+constexpr bool has_peer(QpType t) {
+  return is_reliable(t) || t == QpType::kUc;
+}
 
 // One counter set (ALLOC_Q_COUNTER), laid out as QUERY_Q_COUNTER answers it.
 struct CounterSet {

@@ -8,6 +8,7 @@
 #include "device/hca/plug_parts.h"
 #include "device/hca/published.h"
 #include "device/pci/inproc_endpoint.h"
+#include "wire/net/impair.h"
 #include "wire/net/uplink.h"
 
 namespace uhca::pci {
@@ -32,8 +33,11 @@ class AreaShowcase final : public wire::Showcase {
 // The engine together with what it refers to.
 class HcaInSlot final : public Engine {
  public:
-  HcaInSlot(const hca::HcaConfig& config, Bus& bus, wire::Uplink& uplink)
-      : lease_(uplink), hca_(config, bus, uplink, SystemClock::instance(), lease_) {}
+  // `rules`: nullptr: the frames leave as they are.
+  HcaInSlot(const hca::HcaConfig& config, Bus& bus, wire::Uplink& uplink, const wire::ImpairRules* rules)
+      : lease_(uplink),
+        impair_(rules != nullptr ? std::make_unique<wire::Impair>(uplink, *rules) : nullptr),
+        hca_(config, bus, impair_ != nullptr ? static_cast<wire::Port&>(*impair_) : uplink, SystemClock::instance(), lease_) {}
 
   std::size_t bar0_size() const override { return hca_.bar0_size(); }
   std::uint64_t mmio_read(std::uint64_t o, unsigned s) override { return hca_.mmio_read(o, s); }
@@ -49,6 +53,7 @@ class HcaInSlot final : public Engine {
 
  private:
   hca::UplinkLease lease_;
+  std::unique_ptr<wire::Impair> impair_;
   hca::Hca hca_;
 };
 
@@ -61,14 +66,21 @@ std::unique_ptr<InprocEndpoint> plug_in_hca(const SlotConfig& config) {
     errno = netdev.code() == ENODEV ? EADDRNOTAVAIL : netdev.code();
     return nullptr;
   }
+  auto rules = wire::parse_impair_rules(config.impair);
+  if (!rules) {
+    log::error("'{}' is not understood as rules of impairment", config.impair);
+    errno = rules.code();
+    return nullptr;
+  }
+  const bool direct_access = config.direct_access && config.impair.empty();
   auto bus = std::make_unique<InprocBus>();
-  if (config.direct_access) bus->area = SharedArea::create();
+  if (direct_access) bus->area = SharedArea::create();
   static_assert(sizeof(hca::PublishedTables) <= SharedArea::kDeviceBytes);
   wire::Uplink::Options options;
   if (bus->area) {
     bus->showcase = std::make_unique<AreaShowcase>(*bus->area);
     options.host_switch.showcase = bus->showcase.get();
-  } else if (config.direct_access) {
+  } else if (direct_access) {
     log::info("no area for direct access between processes: {}", strerrordesc_np(errno));
   }
   auto uplink = wire::Uplink::create(*netdev, options);
@@ -90,9 +102,10 @@ std::unique_ptr<InprocEndpoint> plug_in_hca(const SlotConfig& config) {
   identity.num_vectors = hc.num_vectors;
 
   hc.published = bus->area ? bus->area->device_part() : nullptr;
-  hc.one_sided = config.direct_access;
+  hc.one_sided = direct_access;
+  hc.congestion_control = config.congestion_control;
   hc.drives_per_clock = 16;
-  auto engine = std::make_unique<HcaInSlot>(hc, *bus, **uplink);
+  auto engine = std::make_unique<HcaInSlot>(hc, *bus, **uplink, config.impair.empty() ? nullptr : &*rules);
   auto slot = std::make_unique<InprocSlot>(std::move(identity), std::move(bus), std::move(uplink).value(), std::move(engine));
   if (!slot->valid()) return nullptr;
   return slot;

@@ -50,6 +50,7 @@ void qp_created(Lane& lane, Qp& qp) {
   if (qp.has_sq) qp.transport->req.messages.resize(std::size_t{1} << qp.log_sq_size);
   qp.transport->resp.recv_wqe.prepare(qp);
   lane.timers.reserve(lane.objects.qps.size() + 1);
+  lane.paced.reserve(lane.objects.qps.size() + 1);
   lane.error_qps.reserve(lane.objects.qps.size() + 1);
 }
 

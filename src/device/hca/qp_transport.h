@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "device/hca/congestion.h"
 #include "device/hca/objects.h"
 #include "device/hca/wqe_fetch.h"
 
@@ -109,8 +110,9 @@ struct Responder {
   unsigned njobs = 0;
   std::vector<AtomicResult> atomics;  // ring
   unsigned next_atomic = 0;
-  std::uint64_t loaded = 0;  // PublishedQp::progress as last seen or stored
-  bool comm_est = false;     // the first packet in RTR was reported
+  std::uint64_t loaded = 0;      // PublishedQp::progress as last seen or stored
+  bool comm_est = false;         // the first packet in RTR was reported
+  std::uint16_t peer_sport = 0;  // of the last request
 };
 
 struct PublishedQp;  // published.h
@@ -123,6 +125,9 @@ struct QpTransport {
   std::uint64_t peer_path = 0;    // path_hash() as the peer's responder publishes it
   std::uint64_t own_path = 0;     // ... and as ours does
   bool peer_reaches_us = false;   // a host packet has come from the peer (host_packet.h): it can access our memory
+
+  FlowRate flow;
+  unsigned detours = 0;  // how often the way to the peer was changed after a loss (rc_packet.h)
 
   // Membership in the lane's lists.
   Nanos deadline = kNever;      // of the timer; may lie later than the heap's key

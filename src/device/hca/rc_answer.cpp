@@ -63,9 +63,10 @@ Tx send_read_response(Lane& lane, Qp& qp, const ResponseJob& j) {
 
 Tx send_job(Lane& lane, Qp& qp, ResponseJob& j) {
   if (j.kind == ResponseJob::Kind::kRead) {
+    if (j.bytes > 0 && must_wait(lane, qp)) return Tx::kLater;
     Tx tx = send_read_response(lane, qp, j);
     std::uint64_t n = std::min<std::uint64_t>(j.bytes, qp.mtu_bytes);
-    if (tx == Tx::kSent) j.va += n, j.bytes -= n, j.first = false;
+    if (tx == Tx::kSent) charge(lane, qp, n), j.va += n, j.bytes -= n, j.first = false;
     return tx;
   }
   wire::Packet p;
@@ -209,6 +210,7 @@ bool send_answers(Lane& lane, Qp& qp) {
   while (r.njobs > 0) {
     ResponseJob& j = r.jobs[0];
     Tx tx = turn++ == kResponsesPerTurn ? Tx::kBusy : send_job(lane, qp, j);
+    if (tx == Tx::kLater) return did;
     if (tx == Tx::kBusy) {
       lane.schedule(qp);
       return did;

@@ -259,7 +259,9 @@ void requester_timer(Lane& lane, Qp& qp) {
     return;
   }
   if (psn_diff(r.max_psn, r.una_psn) <= 0) return;
+  if (qp.transport->flow.paced) return restart_ack_timer(lane, qp);
   count<Qc::local_ack_timeout_err>(lane, qp);
+  ++qp.transport->detours;
   r.gap_reported = false;
   use_retry(lane, qp, "timeout");
 }

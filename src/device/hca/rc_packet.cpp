@@ -19,8 +19,13 @@ wire::Service service_of(QpType t) {
   }
 }
 
+std::uint16_t detour(std::uint16_t udp_sport, unsigned n) {
+  return static_cast<std::uint16_t>(0xc000 | (udp_sport + n * 0x100));  // eight in a row are the eight sockets of wire/net/udp.h
+}
+
 void address_packet(const Qp& qp, wire::Packet& p, wire::Op op, std::uint32_t psn) {
   p.net = qp.path;
+  if (unsigned n = qp.transport->detours) p.net.udp_sport = detour(p.net.udp_sport, n);
   p.net.identification = static_cast<std::uint16_t>(psn);
   p.bth.opcode = wire::make_opcode(service_of(qp.type), op);
   p.bth.dest_qp = qp.remote_qpn;
@@ -35,6 +40,7 @@ std::byte* begin_packet(Lane& lane, const Qp& qp, wire::Packet& p, wire::Op op, 
     p.payload = std::span<const std::byte>(lane.tx_frame.data(), payload);  // only its size counts
     return begin_host_packet(lane, *peer, qp, p, static_cast<std::uint32_t>(payload));
   }
+  if (payload > 0) p.net.traffic_class = data_traffic_class(lane, qp.path);
   return begin_headers(lane, p, payload);
 }
 

@@ -13,11 +13,17 @@ namespace uhca::hca {
 enum class Tx : std::uint8_t {
   kSent,   // or lost on the way: the protocol copes
   kBusy,   // the port has no room: try again at the next drive
+  kLater,  // the QP may not send so soon (congestion.h); it comes up again
   kFault,  // the payload could not be read
 };
 
 // The service that a QP of this type speaks.
 wire::Service service_of(QpType t);
+
+// The n-th other source port in the range that RoCE uses (0xc000 and up). What lies between the ends chooses its way by it: after a loss
+// that only a timer has noticed, a request leaves by another one, and so do the answers to it, in case that the way has broken down, or a
+// function of the peer's host that does not run any more takes frames meant for others.
+std::uint16_t detour(std::uint16_t udp_sport, unsigned n);
 
 // Fills net header and BTH (destination QP, P_Key, PSN) of `p`, emits its headers and returns where `payload` bytes of data go: into a
 // frame, or into a host packet (host_packet.h) where the peer takes these. nullptr: no room now. The extension headers that the opcode has

@@ -273,7 +273,9 @@ Tx send_request(Lane& lane, Qp& qp, SendMessage& m, const SendWqe& w, std::uint3
     std::byte* data = begin_packet(lane, qp, p, wire_op, psn, len);
     if (data == nullptr) return Tx::kBusy;
     if (!gather(lane, qp, "gather", w, off, data, len)) return Tx::kFault;
-    return finish_packet(lane, qp, p);
+    Tx tx = finish_packet(lane, qp, p);
+    if (tx == Tx::kSent) charge(lane, qp, len);
+    return tx;
   }
 }
 
@@ -370,6 +372,7 @@ bool run_requester(Lane& lane, Qp& qp) {
         if (qp.state != QpState::kRts && qp.state != QpState::kSqDrain) return true;
         continue;
       }
+      if (m.length > 0 && !is_read_or_atomic(m) && must_wait(lane, qp)) break;
       std::uint32_t packets = 1;
       Tx tx = w == nullptr ? Tx::kFault : send_request(lane, qp, m, *w, &packets);
       if (tx == Tx::kBusy) {
@@ -393,7 +396,8 @@ bool run_requester(Lane& lane, Qp& qp) {
       r.packet = 0;
     }
   }
-  if (did && qp.transport->deadline == kNever) restart_ack_timer(lane, qp);
+  // What the QP's own pace takes is no delay of the peer's.
+  if (did && (qp.transport->deadline == kNever || qp.transport->flow.current != 0)) restart_ack_timer(lane, qp);
   return complete_messages(lane, qp) || did;
 }
 

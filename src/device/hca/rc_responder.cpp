@@ -119,6 +119,7 @@ Stage lost_completion(Inbound& in, const char* stage, const Srq* srq) {
 // Packets that have been executed before (IBTA 9.7.5.1.4 and 9.7.5.1.3).
 void duplicate(Inbound& in) {
   count<Qc::duplicate_request>(in.lane, in.qp);
+  if (in.p.net.udp_sport != in.r.peer_sport) ++in.qp.transport->detours;
   trace_refusal(in, "duplicate");
   if (in.is(Prop::kRead)) {
     std::uint32_t n = std::max<std::uint32_t>(1, (in.p.reth.length + in.qp.mtu_bytes - 1) / in.qp.mtu_bytes);
@@ -424,6 +425,7 @@ constexpr std::array kStages{check_psn,  check_op_sequence, check_op_valid, chec
 void respond(Lane& lane, Qp& qp, const wire::Packet& p, const HostBody* host) {
   Inbound in{lane, qp, p, wire::info(p.bth.opcode).props, qp.transport->resp, host};
   for (Stage s = Stage::kPsn; s != Stage::kDone;) s = kStages[static_cast<std::size_t>(s)](in);
+  in.r.peer_sport = p.net.udp_sport;
 }
 
 }  // namespace uhca::hca

@@ -62,6 +62,7 @@ std::byte* begin_datagram(Lane& lane, const Qp& qp, const SendWqe& w, wire::Pack
   p.bth.dest_qp = prm::get<prm::wqe_av::dqp_dct>(av);
   // An address that was removed since the check leaves zeros: nobody answers to them.
   resolve_path(lane, qp, w, p.net);
+  if (qp.type == QpType::kQp1) p.net.udp_sport = detour(p.net.udp_sport, psn);  // MADs that are sent again go another way
   p.net.identification = static_cast<std::uint16_t>(psn);
   std::uint32_t qkey = prm::get<prm::wqe_av::qkey>(av);
   p.deth.qkey = (qkey & kControlledQkey) != 0 ? qp.qkey : qkey;

@@ -15,6 +15,8 @@ struct SlotConfig {
   std::string netdev;  // interface whose MAC, addresses and MTU the port takes; empty: chosen (see wire/net)
   // Between functions of one host and user, memory is accessed directly where that is possible (decision 5); off: frames only.
   bool direct_access = true;
+  std::string impair;  // what the port does to the frames that it sends (wire/net/impair.h); not empty: frames only
+  bool congestion_control = true;
 };
 
 class InprocEndpoint : public Endpoint {

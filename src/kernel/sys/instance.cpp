@@ -87,6 +87,8 @@ Instance* build() {
     config.direct_access = std::strcmp(path, "framed") != 0;
     if (config.direct_access && std::strcmp(path, "fast") != 0) log::warn("UHCA_PATH={}: not 'framed' or 'fast'; taken as 'fast'", path);
   }
+  if (const char* rules = std::getenv("UHCA_IMPAIR")) config.impair = rules;
+  if (const char* cc = std::getenv("UHCA_CONGESTION")) config.congestion_control = std::strcmp(cc, "off") != 0;
   signals_activate();
   safecopy::set_handler_ready(true);
   auto slot = pci::plug_in_hca(config);

@@ -61,6 +61,12 @@ class Port {
   }
   virtual void commit_record(PeerFunction& peer) { static_cast<void>(peer); }
 
+  // Frames to this multicast group are wanted (no longer wanted). Where a port gets them anyway, that is nothing to it.
+  virtual void want_group(const std::array<std::uint8_t, 16>& gid, bool wanted) {
+    static_cast<void>(gid);
+    static_cast<void>(wanted);
+  }
+
   // A descriptor (epoll) that becomes readable when service() or poll(thorough) has something to do; -1 for ports that need none.
   virtual int wait_fd() const { return -1; }
 

@@ -128,9 +128,41 @@ Nanos UdpPort::bind_sockets(Nanos now) {
     }
     epoll_event e{EPOLLIN, {.fd = s}};
     epoll_ctl(set_.fd, EPOLL_CTL_ADD, s, &e);
+    std::lock_guard lock(groups_lock_);
+    for (const Gid& g : groups_) join(s, ipv6, g, true);
     rx_[ipv6].store(s, std::memory_order_release);
   }
   return retry ? now + kRetry : kNever;
+}
+
+// The host's membership in a group (IGMP, MLD), for as long as the socket lives.
+void UdpPort::join(int s, bool ipv6, const Gid& gid, bool on) const {
+  if (ipv6 == is_mapped(gid)) return;
+  int r;
+  if (ipv6) {
+    ipv6_mreq m{};
+    std::memcpy(&m.ipv6mr_multiaddr, gid.data(), 16);
+    m.ipv6mr_interface = static_cast<unsigned>(netdev_.ifindex);
+    r = setsockopt(s, IPPROTO_IPV6, on ? IPV6_ADD_MEMBERSHIP : IPV6_DROP_MEMBERSHIP, &m, sizeof m);
+  } else {
+    ip_mreqn m{};
+    std::memcpy(&m.imr_multiaddr, gid.data() + 12, 4);
+    m.imr_ifindex = netdev_.ifindex;
+    r = setsockopt(s, IPPROTO_IP, on ? IP_ADD_MEMBERSHIP : IP_DROP_MEMBERSHIP, &m, sizeof m);
+  }
+  if (r != 0) log::warn("the host does not {} a multicast group: {}", on ? "join" : "leave", strerrordesc_np(errno));
+}
+
+void UdpPort::want_group(const Gid& gid, bool wanted) {
+  std::lock_guard lock(groups_lock_);
+  if (wanted) {
+    groups_.push_back(gid);
+  } else {
+    std::erase(groups_, gid);
+  }
+  for (bool ipv6 : {false, true}) {
+    if (int s = rx_[ipv6].load(std::memory_order_relaxed); s >= 0) join(s, ipv6, gid, wanted);
+  }
 }
 
 void UdpPort::arm(bool readable) {
@@ -220,6 +252,7 @@ Send UdpPort::send(Frame frame, const Route& r) {
     m.msg_namelen = sizeof a4;
     in_pktinfo source{};
     std::memcpy(&source.ipi_spec_dst, r.sgid.data() + 12, 4);
+    if (IN_MULTICAST(ntohl(a4.sin_addr.s_addr))) source.ipi_ifindex = netdev_.ifindex;
     add_control(m, IPPROTO_IP, IP_PKTINFO, source);
     add_control(m, IPPROTO_IP, IP_TOS, static_cast<int>(ip[1]));
     add_control(m, IPPROTO_IP, IP_TTL, static_cast<int>(ip[8]));

@@ -12,6 +12,8 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
+#include <vector>
 
 #include "base/clock.h"
 #include "wire/net/counters.h"
@@ -34,6 +36,7 @@ class UdpPort {
   // ---- engine
   Send send(Frame frame, const Route& route);
   unsigned poll(FrameSink& sink, unsigned budget);
+  void want_group(const Gid& gid, bool wanted);
 
   // ---- service side
   // Binds 4791 for the families that are not bound yet. Returns when to try again (kNever: both are bound or impossible).
@@ -52,6 +55,7 @@ class UdpPort {
   };
   struct Batch;
   TxSocket* tx_socket(bool ipv6, std::uint16_t wanted);
+  void join(int s, bool ipv6, const Gid& gid, bool on) const;
   bool rebuild(bool ipv6, unsigned i, std::size_t bytes, Frame& out);
 
   NetdevInfo netdev_;
@@ -59,6 +63,8 @@ class UdpPort {
   UplinkCounters& counters_;
   Source set_{Source::Kind::kUdpSet, -1};  // an epoll of the receiving sockets
   std::array<std::atomic<int>, 2> rx_{-1, -1};
+  std::mutex groups_lock_;  // engine and service side
+  std::vector<Gid> groups_;
   std::array<bool, 2> impossible_{};
   std::array<std::array<TxSocket, kPool>, 2> tx_{};
   IdentMemory idents_;

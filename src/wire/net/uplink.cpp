@@ -217,6 +217,11 @@ void Uplink::commit_record(PeerFunction& peer) {
   counters_.tx_switch.add();
 }
 
+void Uplink::want_group(const Gid& gid, bool wanted) {
+  KeepErrno keep;
+  if (udp_) udp_->want_group(gid, wanted);
+}
+
 Send Uplink::send(Frame frame) {
   KeepErrno keep;
   Send s = dispatch(frame);

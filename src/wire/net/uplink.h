@@ -54,6 +54,7 @@ class Uplink final : public Port {
   PeerFunction* peer(const Gid& dgid, std::uint32_t dest_qp) override;
   std::byte* begin_record(PeerFunction& peer, std::size_t bytes) override;
   void commit_record(PeerFunction& peer) override;
+  void want_group(const Gid& gid, bool wanted) override;
   int wait_fd() const override { return epoll_; }
   void set_asleep(bool asleep) override;
   Nanos service(Nanos now) override;

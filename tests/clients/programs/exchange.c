@@ -25,6 +25,7 @@ struct lane {
 struct peer {
   int fd; /* -1: not connected */
   int asks;
+  int met;
   int broken;   /* a completion with an error: the end of the stream must follow */
   double since; /* when it broke */
   double retry; /* connect again from then on */
@@ -158,7 +159,7 @@ static void say(struct lane* l) {
   if (r) FAIL("ibv_post_send: %d", r);
 }
 static void next_round(struct lane* l) {
-  if (seconds() >= last) return;
+  if (seconds() >= last && l->number > 0) return;
   ++l->number;
   l->waiting = 1;
   say(l);
@@ -211,6 +212,7 @@ static void take_one(void) {
   struct peer* p = &peers[o.index];
   if (p->fd >= 0) lost(p, "a new one of this index came");
   p->fd = fd;
+  p->met = 1;
   p->asks = 0;
   prepare(p);
   if (!agree(p, &o)) lost(p, "gone while connecting");
@@ -219,7 +221,7 @@ static void reach(unsigned i) {
   struct peer* p = &peers[i];
   struct sockaddr_un a;
   socklen_t n = name_of(i, &a);
-  if (p->fd >= 0 || seconds() < p->retry || seconds() >= last) return;
+  if (p->fd >= 0 || seconds() < p->retry || (seconds() >= last && (may_die || p->met))) return;
   int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   NEED(fd >= 0);
   if (connect(fd, (struct sockaddr*)&a, n) != 0) {
@@ -228,7 +230,7 @@ static void reach(unsigned i) {
     return;
   }
   p->fd = fd;
-  p->asks = 1;
+  p->met = p->asks = 1;
   prepare(p);
   if (!agree(p, NULL)) {
     lost(p, "gone while connecting");
@@ -294,6 +296,7 @@ int main(int argc, char** argv) {
     busy = 0;
     for (unsigned i = 0; i < count; ++i) {
       struct peer* p = &peers[i];
+      if (!may_die && i != me && !p->met) busy = 1; /* each talks with each, however late they come */
       if (p->fd < 0 || listen_to(p) || p->fd < 0) continue;
       if (p->broken && seconds() > p->since + 20) FAIL("process %u: a request to peer %u failed, which lives", me, i);
       busy = 1;
