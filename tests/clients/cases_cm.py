@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 import time
 
-from rig import Failure, Namespaces, Place, finish, free_port, output, require, sh, stop, wait_listening
+from rig import BUILD, Failure, Namespaces, Place, finish, free_port, output, require, sh, stop, wait_listening
 
 TCP, UDP, IB = 0x106, 0x111, 0x13f  # port spaces
 NOBODY, DAEMON = 65534, 1
@@ -256,6 +256,32 @@ def port_taken(place):
         stop(first)
 
 
+def traced(place):
+    """The life of a connection, as `uhca trace` prints it."""
+    server = place.start("rping", "-s", "-a", "0.0.0.0", "-C", "2", "-p", "7782")
+    try:
+        wait_cm(server, place, 7782, TCP)
+        client = place.start("rping", "-c", "-a", own_address(place), "-C", "2", "-p", "7782", sub="trace")
+        out = finish(client)
+    finally:
+        stop(server)
+    require(client.returncode == 0, "exit status %d\n%s" % (client.returncode, out[-2000:]))
+    for step in ("ADDR_RESOLVED", "ROUTE_RESOLVED", "attr=REQ", "attr=REP", "attr=RTU", "attr=DREQ"):
+        require(step in out, "%r is not in the trace:\n%s" % (step, "\n".join(l for l in out.splitlines() if " mad " in l or " cm " in l)))
+
+
+def rounds(place, count):
+    """Connections one after another; what the processes hold does not grow with them."""
+    program = os.path.join(BUILD, "bin", "clients", "cm_rounds")
+    outs = both(place, place, [program, "server", "7783", str(count)], [program, "client", "7783", str(count), "ADDRESS"], 7783, limit=300)
+    for out in outs:
+        held = [(int(d), int(k)) for d, k in re.findall(r"round \d+: (\d+) descriptors, (\d+) KiB", out)]
+        require(len(held) == 5, out)
+        (first, _), (last, after) = held[0], held[-1]
+        # A connection more or less may be on its way out. Tables grow to their size in the first thousands of rounds.
+        require(last <= first + 8 and after <= held[-2][1] + max(256, count // 5), "it grows:\n" + out)
+
+
 def silent_callers(place):
     """Who calls a function's names and says nothing does not keep others from being heard."""
     server = place.start("rping", "-s", "-P", "-a", "0.0.0.0", "-v", "-V", "-C", "5")
@@ -312,6 +338,8 @@ def register(runner):
     runner.case("cm client killed/one host", killed, here, 1)
     runner.case("cm port taken", port_taken, here)
     runner.case("cm silent callers", silent_callers, here)
+    runner.case("cm trace", traced, here)
+    runner.case("cm rounds/one host", rounds, here, 5000 if os.environ.get("UHCA_LONG") else 200)
     with Namespaces() as hosts:
         a, b = hosts.place(0), hosts.place(1)
         everything(runner, "two hosts", a, b)

@@ -205,7 +205,7 @@ Status IbCm::post(const Mad& mad, const CmAv& av) {
         .str("attr", to_string(cm_attr(mad)))
         .hex("local_comm_id", cm_local_comm_id(mad))
         .hex("remote_comm_id", cm_remote_comm_id(mad))
-        .hex("tid", prm::get<prm::mad_hdr::tid>(mad.hdr()));
+        .hex("transaction", prm::get<prm::mad_hdr::tid>(mad.hdr()));
   return device_.transport().send(mad, av.ah);
 }
 

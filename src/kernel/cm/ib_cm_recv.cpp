@@ -65,7 +65,7 @@ void IbCm::receive(const Mad& mad, const MadInfo& info) {
         .str("attr", to_string(cm_attr(mad)))
         .hex("local_comm_id", cm_local_comm_id(mad))
         .hex("remote_comm_id", cm_remote_comm_id(mad))
-        .hex("tid", get<prm::mad_hdr::tid>(mad.hdr()));
+        .hex("transaction", get<prm::mad_hdr::tid>(mad.hdr()));
   switch (cm_attr(mad)) {
     case CmAttr::REQ: return req_handler(mad, info);
     case CmAttr::MRA: return mra_handler(mad);
