@@ -354,6 +354,25 @@ UHCA_PRM_LAYOUT(general_obj_in_cmd_hdr, 0x80)
   F(obj_id, 0x40, 0x20, 1)
 UHCA_PRM_LAYOUT(general_obj_out_cmd_hdr, 0x80)
 
+#define UHCA_PRM_set_pp_rate_limit_context(F) \
+  F(rate_limit, 0x0, 0x20, 1) \
+  F(burst_upper_bound, 0x20, 0x20, 1) \
+  F(typical_packet_size, 0x50, 0x10, 1)
+UHCA_PRM_LAYOUT(set_pp_rate_limit_context, 0x180)
+
+#define UHCA_PRM_set_pp_rate_limit_in(F) \
+  F(opcode, 0x0, 0x10, 1) \
+  F(uid, 0x10, 0x10, 1) \
+  F(op_mod, 0x30, 0x10, 1) \
+  F(rate_limit_index, 0x50, 0x10, 1) \
+  F(ctx, 0x80, 0x180, 1)
+UHCA_PRM_LAYOUT(set_pp_rate_limit_in, 0x200)
+
+#define UHCA_PRM_set_pp_rate_limit_out(F) \
+  F(status, 0x0, 0x8, 1) \
+  F(syndrome, 0x20, 0x20, 1)
+UHCA_PRM_LAYOUT(set_pp_rate_limit_out, 0x80)
+
 #define UHCA_PRM_create_umem_in(F) \
   F(opcode, 0x0, 0x10, 1) \
   F(uid, 0x10, 0x10, 1) \
@@ -465,6 +484,9 @@ UHCA_PRM_LAYOUT(uctx, 0x180)
   L(destroy_psv_out) \
   L(general_obj_in_cmd_hdr) \
   L(general_obj_out_cmd_hdr) \
+  L(set_pp_rate_limit_context) \
+  L(set_pp_rate_limit_in) \
+  L(set_pp_rate_limit_out) \
   L(create_umem_in) \
   L(create_umem_out) \
   L(destroy_umem_in) \

@@ -707,6 +707,80 @@ TEST(Srq, LinksFollowCompletions) {
   EXPECT_EQ(0, e.ops.destroy_srq(ibsrq));
 }
 
+// ---- keys made of pieces of others
+
+TEST(Mkey, ListGoesIntoTheRequest) {
+  fake::Env e;
+  Cq* cq = e.cq(16);
+  auto a = e.attr(cq, cq);
+  a.cap.max_inline_data = 64;
+  mlx5dv_qp_init_attr dv = {};
+  dv.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS;
+  dv.send_ops_flags = MLX5DV_QP_EX_WITH_MR_LIST | MLX5DV_QP_EX_WITH_MR_INTERLEAVED | MLX5DV_QP_EX_WITH_MKEY_CONFIGURE;
+  ibv_qp* ib = create_qp(e.context(), &a, &dv);
+  ASSERT_NE(nullptr, ib) << errno;
+  Qp* qp = to_qp(ib);
+  for (ibv_qp_state s : {IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS}) e.modify(qp, s);
+  // What mlx5dv_create_mkey hands out begins like this.
+  struct {
+    mlx5dv_mkey dv{0x12300, 0x12300};
+    mlx5dv_devx_obj* obj = nullptr;
+    std::uint32_t max_entries = 8;
+  } key;
+  ibv_qp_ex* q = &qp->v.qp_ex.base;
+  ibv_sge list[3] = {{0x1000, 16, 1}, {0x2000, 32, 2}, {0x3000, 64, 3}};
+  q->wr_start(q);
+  q->wr_flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE;
+  qp->dv.wr_mr_list(&qp->dv, &key.dv, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ, 3, list);
+  ASSERT_EQ(0, q->wr_complete(q));
+  const std::uint8_t* wqe = qp->ring.start;
+  EXPECT_EQ(static_cast<unsigned>(WqeOpcode::UMR), prm::get<prm::wqe_ctrl_seg::opcode>(wqe));
+  EXPECT_EQ(0x12300u, prm::get<prm::wqe_ctrl_seg::imm>(wqe));
+  EXPECT_EQ(16u + 48 + 64 + 64, prm::get<prm::wqe_ctrl_seg::ds>(wqe) * 16) << "the list is filled up to 64 bytes";
+  EXPECT_EQ(4u, prm::get<prm::wqe_umr_ctrl_seg::klm_octowords>(wqe + 16));
+  EXPECT_EQ(112u, prm::get<prm::wqe_mkey_context_seg::len>(wqe + 64));
+  EXPECT_EQ(0x2000u, prm::get<prm::wqe_data_seg::addr>(wqe + 128 + 16));
+  EXPECT_EQ(0u, prm::get<prm::wqe_data_seg::byte_count>(wqe + 128 + 48));
+
+  // The new calls: a pattern that repeats, and setters that may come once.
+  mlx5dv_mkey_conf_attr conf = {};
+  mlx5dv_mr_interleaved pattern[8] = {{0x1000, 16, 16, 1}, {0x8000, 8, 0, 2}};
+  q->wr_start(q);
+  qp->dv.wr_mkey_configure(&qp->dv, &key.dv, 2, &conf);
+  qp->dv.wr_set_mkey_access_flags(&qp->dv, IBV_ACCESS_LOCAL_WRITE);
+  qp->dv.wr_set_mkey_layout_interleaved(&qp->dv, 2, 2, pattern);
+  ASSERT_EQ(0, q->wr_complete(q));
+  wqe = qp->ring.block(3);
+  EXPECT_EQ(48u, prm::get<prm::wqe_mkey_context_seg::len>(wqe + 64));
+  EXPECT_EQ(0x400u, prm::get<prm::wqe_data_seg::lkey>(wqe + 128)) << "a pattern";
+  EXPECT_EQ(std::uint64_t{2} << 32 | 2, prm::get<prm::wqe_data_seg::addr>(wqe + 128));
+  EXPECT_EQ(32u << 16 | 16, prm::get<prm::wqe_data_seg::byte_count>(wqe + 128 + 16));
+  EXPECT_EQ(0x8000u, prm::get<prm::wqe_data_seg::addr>(wqe + 128 + 32));
+
+  auto refused = [&](auto build) {
+    q->wr_start(q);
+    build();
+    return q->wr_complete(q);
+  };
+  EXPECT_EQ(EINVAL, refused([&] {
+              qp->dv.wr_mkey_configure(&qp->dv, &key.dv, 2, &conf);
+              qp->dv.wr_set_mkey_access_flags(&qp->dv, IBV_ACCESS_LOCAL_WRITE);
+              qp->dv.wr_set_mkey_access_flags(&qp->dv, IBV_ACCESS_LOCAL_WRITE);
+            }));
+  EXPECT_EQ(EINVAL, refused([&] { qp->dv.wr_set_mkey_access_flags(&qp->dv, 0); })) << "outside";
+  EXPECT_EQ(EINVAL, refused([&] { qp->dv.wr_mr_list(&qp->dv, &key.dv, IBV_ACCESS_MW_BIND, 1, list); }));
+  EXPECT_EQ(ENOMEM, refused([&] { qp->dv.wr_mr_interleaved(&qp->dv, &key.dv, 0, 5, 8, pattern); })) << "more than the key has room for";
+  EXPECT_EQ(EOPNOTSUPP, refused([&] {
+              qp->dv.wr_mkey_configure(&qp->dv, &key.dv, 1, &conf);
+              qp->dv.wr_set_mkey_sig_block(&qp->dv, nullptr);
+            }));
+  EXPECT_EQ(EOPNOTSUPP, refused([&] {
+              q->wr_flags = 0;
+              qp->dv.wr_mr_list(&qp->dv, &key.dv, 0, 1, list);
+            }));
+  EXPECT_EQ(0, e.ops.destroy_qp(ib));
+}
+
 // ---- DC
 
 mlx5dv_qp_init_attr dc_attr(mlx5dv_dc_type type) {

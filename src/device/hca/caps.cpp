@@ -2,8 +2,10 @@
 #include "device/hca/caps.h"
 
 #include "device/hca/hca.h"
+#include "device/hca/qos.h"
 #include "prm/hca_cap.h"
 #include "prm/other_caps.h"
+#include "prm/qos.h"
 
 namespace uhca::hca {
 namespace {
@@ -112,6 +114,11 @@ void fill_general(std::uint8_t* c, const HcaConfig& config) {
   prm::set<cap::log_pg_sz>(c, 12);
   prm::set<cap::device_frequency_mhz>(c, 1000);  // the free-running timer counts nanoseconds
   prm::set<cap::device_frequency_khz>(c, 1000000);
+  // Quality of service; places for the doorbells of emulated devices.
+  prm::set<cap::qos>(c, 1);
+  prm::set<prm::qos::cap_qpc_extension>(c, 1);
+  prm::set<prm::qos::cap_rts2rts_qp_udp_sport>(c, 1);
+  prm::set<cap::general_obj_types>(c, prm::qos::kObjTypesVirtioNetQ);
   // User contexts (DEVX).
   prm::set<cap::log_max_uctx>(c, kLogMaxUctx);
   prm::set<cap::log_max_umem>(c, kLogMaxUmem);
@@ -185,6 +192,27 @@ void fill_flow_table(std::uint8_t* c) {
   }
 }
 
+void fill_qos(std::uint8_t* c) {
+  using cap = prm::qos_cap;
+  prm::set<cap::packet_pacing>(c, 1);
+  prm::set<cap::packet_pacing_uid>(c, 1);
+  prm::set<cap::packet_pacing_min_rate>(c, kMinRate);
+  prm::set<cap::packet_pacing_max_rate>(c, kMaxRate);
+  prm::set<cap::packet_pacing_rate_table_size>(c, kRateTableSize);
+  prm::set<cap::nic_sq_scheduling>(c, 1);
+  prm::set<cap::nic_bw_share>(c, 1);
+  prm::set<cap::nic_rate_limit>(c, 1);
+  prm::set<prm::qos::cap_nic_qp_scheduling>(c, 1);
+  prm::set<cap::nic_element_type>(c, prm::qos::kCanTsar | prm::qos::kCanQueueGroup);
+  prm::set<cap::nic_tsar_type>(c, prm::qos::kCanDwrr);
+}
+
+void fill_vdpa(std::uint8_t* c) {
+  prm::set<prm::qos::var_log_stride>(c, 12);
+  prm::set<prm::qos::var_log_size>(c, Hca::kLogVars);
+  prm::set<prm::qos::var_bar_offset>(c, std::uint64_t{Hca::kFirstVar} * 4096);
+}
+
 }  // namespace
 
 Caps::Caps(const HcaConfig& config) {
@@ -193,11 +221,13 @@ Caps::Caps(const HcaConfig& config) {
   fill_atomic(max_[2].data());
   fill_roce(max_[3].data());
   fill_flow_table(max_[4].data());
+  fill_qos(max_[5].data());
+  fill_vdpa(max_[6].data());
   current_ = max_;
 }
 
 int Caps::index(unsigned type) {
-  for (int i = 0; i < 5; ++i)
+  for (int i = 0; i < static_cast<int>(std::size(kTypes)); ++i)
     if (kTypes[i] == type) return i;
   return -1;
 }

@@ -5,13 +5,22 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 
 namespace uhca::hca {
 
 struct HcaConfig;
 
 // op_mod >> 1 of QUERY_HCA_CAP and SET_HCA_CAP (Linux device.h: enum mlx5_cap_type).
-enum class CapType : std::uint8_t { kGeneral = 0, kEthernet = 1, kAtomic = 3, kRoce = 4, kFlowTable = 7 };
+enum class CapType : std::uint8_t {
+  kGeneral = 0,
+  kEthernet = 1,
+  kAtomic = 3,
+  kRoce = 4,
+  kFlowTable = 7,
+  kQos = 0xc,
+  kVdpaEmulation = 0x13
+};
 
 inline constexpr std::size_t kCapBytes = 4096;  // query_hca_cap_out.capability
 
@@ -33,10 +42,10 @@ class Caps {
   const char* exceeds(unsigned type, const std::uint8_t* wanted) const;
 
  private:
-  static constexpr unsigned kTypes[] = {0, 1, 3, 4, 7};
+  static constexpr unsigned kTypes[] = {0, 1, 3, 4, 7, 0xc, 0x13};
   static int index(unsigned type);
-  std::array<Group, 5> max_{};
-  std::array<Group, 5> current_{};
+  std::array<Group, std::size(kTypes)> max_{};
+  std::array<Group, std::size(kTypes)> current_{};
 };
 
 }  // namespace uhca::hca

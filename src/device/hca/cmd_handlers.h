@@ -28,6 +28,16 @@ Status create_uctx(Command&);
 Status destroy_uctx(Command&);
 Status create_umem(Command&);
 Status destroy_umem(Command&);
+// cmd_qos.cpp
+Status create_general_object(Command&);
+Status query_general_object(Command&);
+Status modify_general_object(Command&);
+Status destroy_general_object(Command&);
+Status set_pp_rate_limit(Command&);
+// What INIT2INIT_QP and RTS2RTS_QP may change beyond the first 32 optional parameters.
+Status check_extended(Command&, std::uint64_t mask);
+void apply_extended(Command&, Qp& qp, std::uint64_t mask, const std::uint8_t* qpc);
+void leave_queue_groups(Command&, Qp& qp);
 // cmd_pd_uar_td.cpp
 Status alloc_pd(Command&);
 Status dealloc_pd(Command&);

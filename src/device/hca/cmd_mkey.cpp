@@ -120,7 +120,6 @@ Status create_mkey(Command& c) {
   if (!index) return c.exhausted("MKey");
   k->key = *index << 8 | prm::get<prm::mkc::mkey_7_0>(mkc);
   std::memcpy(k->mkc.data(), mkc, k->mkc.size());
-  c.st.pds.hold(k->pd);
   c.hca.data_path().mkey_changed(*k);
   c.objects().mkeys.emplace(*index, std::move(k));
   c.set<prm::create_mkey_out::mkey_index>(*index);
@@ -155,7 +154,6 @@ Status destroy_mkey(Command& c) {
   Mkey* k = c.objects().mkey(index << 8);
   if (k == nullptr) return c.no_such("MKey", index);
   c.hca.data_path().mkey_destroyed(*k);
-  c.st.pds.drop(k->pd);
   c.objects().mkeys.erase(index);
   c.st.mkey_indexes.give_back(index);
   return Status::OK;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Objects that are numbers with users: PD, UAR, transport domain, XRC domain; counter sets.
+#include <algorithm>
 #include <cstring>
 
 #include "device/hca/cmd_handlers.h"
@@ -30,7 +31,11 @@ Status dealloc(Command& c, NumberedObjects& objects, const char* what) {
 Status alloc_pd(Command& c) {
   return alloc(c, c.st.pds, "PD");
 }
+// Keys move between PDs by work requests (UMR), so that they are counted only here.
 Status dealloc_pd(Command& c) {
+  std::uint32_t n = c.get<prm::dealloc_pd_in::pd>();
+  auto keys = std::count_if(c.objects().mkeys.begin(), c.objects().mkeys.end(), [n](const auto& k) { return k.second->pd == n; });
+  if (keys != 0 && c.st.pds.exists(n)) return c.in_use("PD", n, static_cast<unsigned>(keys));
   return dealloc(c, c.st.pds, "PD");
 }
 Status alloc_uar(Command& c) {

@@ -9,6 +9,7 @@
 #include "device/hca/data_path.h"
 #include "device/hca/qp_context.h"
 #include "device/hca/qp_states.h"
+#include "prm/qos.h"
 #include "prm/umem_ref.h"
 
 namespace uhca::hca::cmd {
@@ -183,6 +184,7 @@ Status destroy_qp(Command& c) {
       return c.refuse(Status::BAD_RES_STATE, "QP {:#x} is attached to a multicast group", n);
   c.hca.data_path().qp_destroyed(*qp);
   hold(c, *qp, false);
+  leave_queue_groups(c, *qp);
   if (c.objects().gsi == qp) c.objects().gsi = nullptr;
   c.objects().qps.erase(n);
   c.st.freed_qpns.push_back(n);
@@ -201,6 +203,9 @@ Status modify_qp(Command& c) {
     const std::uint8_t* qpc = c.at<prm::rst2init_qp_in::qpc>();
     std::uint32_t mask = c.get<prm::rst2init_qp_in::opt_param_mask>();
     if (Status s = check_optional(c, mask, qpc); s != Status::OK) return s;
+    bool extensible = t->opcode == prm::Opcode::INIT2INIT_QP || t->opcode == prm::Opcode::RTS2RTS_QP;
+    std::uint64_t more = extensible ? c.get<prm::qos::qp_opt_mask_95_32>() : 0;
+    if (Status s = check_extended(c, more); s != Status::OK) return s;
     if (t->to == QpState::kRtr) {
       if (Status s = check_rtr(c, *qp, qpc); s != Status::OK) return s;
     }
@@ -216,8 +221,10 @@ Status modify_qp(Command& c) {
     if (t->opcode == prm::Opcode::INIT2RTR_QP) apply_rtr(c, *qp, qpc);
     if (t->opcode == prm::Opcode::RTR2RTS_QP) apply_rts(*qp, qpc);
     apply_optional(c, *qp, mask, qpc);
+    apply_extended(c, *qp, more, qpc);
   } else if (t->to == QpState::kReset) {
     apply_reset(*qp);
+    leave_queue_groups(c, *qp);
   }
   qp->state = t->to;
   prm::set<prm::qpc::state>(qp->qpc.data(), static_cast<unsigned>(qp->state));

@@ -23,6 +23,7 @@ void Control::forget_objects() {
   freed_qpns.clear();
   l2_table.clear();
   umems.clear();
+  qos.reset();
   ownership.forget_objects();
 }
 
@@ -49,7 +50,7 @@ void Control::reset() {
 }
 
 std::size_t Control::live() const {
-  return pds.size() + uars.size() + transport_domains.size() + xrcds.size() + umems.size() + ownership.users();
+  return pds.size() + uars.size() + transport_domains.size() + xrcds.size() + umems.size() + qos.elements.size() + ownership.users();
 }
 
 std::optional<std::uint32_t> Control::take_qpn(QpnLease& lease) {

@@ -16,6 +16,7 @@
 #include "device/hca/hca.h"
 #include "device/hca/number_pool.h"
 #include "device/hca/ownership.h"
+#include "device/hca/qos.h"
 #include "prm/cmd_object.h"
 #include "prm/cmd_vport.h"
 #include "prm/queue_context.h"
@@ -81,11 +82,12 @@ struct Control {
   std::string driver_version;
 
   NumberedObjects pds{0x10, (1u << 24) - 0x10};
-  NumberedObjects uars{Hca::kFirstUar, Hca::kBar0Size / 4096 - Hca::kFirstUar};
+  NumberedObjects uars{Hca::kFirstUar, Hca::kFirstVar - Hca::kFirstUar};
   NumberedObjects transport_domains{1, 1u << 16};
   NumberedObjects xrcds{0x10, (1u << 24) - 0x10};
 
   Ownership ownership;
+  Qos qos;
   std::unordered_map<std::uint32_t, Umem> umems;
   NumberPool umem_ids{1, 1u << kLogMaxUmem};
 

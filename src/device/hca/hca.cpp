@@ -101,7 +101,7 @@ void Hca::reset() {
 }
 
 void Hca::uar_store(std::uint64_t offset, std::uint64_t value) {
-  if (offset < kUarStart || offset >= kBar0Size) return;
+  if (offset < kUarStart || offset >= std::uint64_t{kFirstVar} * 4096) return;
   std::lock_guard<LaneLock> g(lane_);
   data_path_->uar_store(offset % 4096, static_cast<std::uint32_t>(offset / 4096), value);
 }

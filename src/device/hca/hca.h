@@ -61,6 +61,9 @@ class Hca final : public pci::Engine {
 
   static constexpr std::size_t kBar0Size = 32u << 20;
   static constexpr std::uint32_t kFirstUar = 0x10;  // lower indexes overlap the init segment
+  // The last pages of the BAR are doorbells of emulated virtio devices (VARs). There are none of these: stores go nowhere.
+  static constexpr unsigned kLogVars = 8;
+  static constexpr std::uint32_t kFirstVar = kBar0Size / 4096 - (1u << kLogVars);
 
   // pci::Function
   std::size_t bar0_size() const override { return kBar0Size; }

@@ -201,12 +201,13 @@ struct Qp {
   std::uint32_t user_index = 0xffffff;
   Cq* send_cq = nullptr;
   Cq* recv_cq = nullptr;
-  std::uint32_t srqn = 0;        // with rq_type SRQ/RMP/XRC
-  Srq* srq = nullptr;            // the same
-  std::uint32_t xrcd = 0;        // XRC
-  std::uint8_t counter_set = 0;  // 0: none
-  bool has_rq = true;            // own receive queue (rq_type 0)
-  QueueBuffer buf;               // RQ first, then SQ (qpc.no_sq / rq_type say what is there)
+  std::uint32_t srqn = 0;                                  // with rq_type SRQ/RMP/XRC
+  Srq* srq = nullptr;                                      // the same
+  std::uint32_t xrcd = 0;                                  // XRC
+  std::uint8_t counter_set = 0;                            // 0: none
+  std::uint32_t group_requester = 0, group_responder = 0;  // scheduling elements; 0: none
+  bool has_rq = true;                                      // own receive queue (rq_type 0)
+  QueueBuffer buf;                                         // RQ first, then SQ (qpc.no_sq / rq_type say what is there)
   pci::DmaAddr dbr = 0;
   unsigned log_sq_size = 0;  // basic blocks of 64 bytes
   bool has_sq = true;

@@ -38,6 +38,7 @@ enum class Kind : std::uint8_t {
   kFlowGroup,
   kFlowCounter,
   kUmem,
+  kSchedulingElement,
 };
 const char* kind_name(Kind k);
 

@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "base/trace.h"
+#include "device/hca/caps.h"
 #include "device/hca/mkey_access.h"
 #include "device/hca/qp_error.h"
 #include "prm/context.h"
@@ -21,7 +22,10 @@ constexpr std::uint64_t kMaskPageSize = 1 << 1, kMaskPd = 1 << 7, kMaskEnRinval 
 constexpr std::uint8_t kMustBeFree = 1 << 5, kMustBeInUse = 2 << 5;
 // Drivers fill lists up to 64 bytes, whatever the size of the key (Linux umr.h: MLX5_IB_UMR_XLT_ALIGNMENT).
 constexpr std::uint64_t kListUnit = 64 / prm::kWqeDsUnit;
-constexpr std::size_t kChunk = 1024;  // bytes of a translation list that are read at a time
+constexpr std::size_t kChunk = 1024;        // bytes of a translation list that are read at a time
+constexpr std::uint32_t kAnyQp = 0xffffff;  // mkc.qpn
+// In the place of the first entry's key: the list is a pattern that repeats (mlx5dv.h: mlx5_wqe_umr_repeat_block_seg).
+constexpr std::uint32_t kRepeat = 0x400;
 
 struct Umr {
   Lane& lane;
@@ -62,7 +66,7 @@ const char* check(const Umr& u, const Mkey* m) {
   }
   if ((u.flags & kMustBeFree) != 0 && !m->free) return "the key is in use";
   if ((u.flags & kMustBeInUse) != 0 && m->free) return "the key is free";
-  if ((u.flags & prm::kUmrCheckQpn) != 0 && m->qpn != u.qp.qpn) return "the key is bound to another QP";
+  if ((u.flags & prm::kUmrCheckQpn) != 0 && m->qpn != kAnyQp && m->qpn != u.qp.qpn) return "the key is bound to another QP";
   if (std::uint64_t{u.first} + u.octwords > align_up(std::uint64_t{m->octwords}, kListUnit) && u.octwords > 0)
     return "more translations than the key has room for";
   std::uint64_t start = u.has(prm::kUmrMaskStartAddr) ? prm::get<prm::mkc::start_addr>(u.mkc) : m->start;
@@ -108,6 +112,26 @@ struct Translations {
   std::vector<Klm> klms;
 };
 
+// Writes a pattern out. Its head says how often (upper half of the address) and how many pieces (the last 16 bits); pieces hold their
+// stride in the upper half of the length (mlx5dv.h: mlx5_wqe_umr_repeat_ent_seg).
+const char* write_out(const Umr& u, const Mkey& m, std::vector<Klm>& klms) {
+  const std::uint64_t repeat = klms[0].va >> 32, n = klms[0].va & 0xffff;
+  if (n == 0 || n >= klms.size()) return "a pattern longer than its list";
+  if (repeat * n > std::uint64_t{1} << kLogMaxKlmList) return "a pattern of more pieces than keys can have";
+  std::vector<Klm> all;
+  all.reserve(repeat * n);
+  for (std::uint64_t r = 0; r < repeat; ++r) {
+    for (std::uint64_t i = 1; i <= n; ++i) {
+      const Klm& e = klms[i];
+      Klm k{e.byte_count & 0xffff, e.key, e.va + r * (e.byte_count >> 16)};
+      if (const char* why = check_klm(u, m, k)) return why;
+      all.push_back(k);
+    }
+  }
+  klms = std::move(all);
+  return nullptr;
+}
+
 // Reads the list into copies of the key's translations.
 WcError load(const Umr& u, const Mkey& m, Translations& t, const char** why) {
   bool direct = m.mode == MkeyMode::kMtt;
@@ -122,6 +146,7 @@ WcError load(const Umr& u, const Mkey& m, Translations& t, const char** why) {
   } else {
     t.klms.resize(now);
   }
+  bool pattern = false;
   std::array<std::uint8_t, kChunk> chunk;
   std::size_t bytes = std::size_t{u.octwords} * prm::kWqeDsUnit;
   for (std::size_t off = 0; off < bytes; off += chunk.size()) {
@@ -131,11 +156,14 @@ WcError load(const Umr& u, const Mkey& m, Translations& t, const char** why) {
     for (std::size_t i = 0; !direct && i < n / 16; ++i) {
       const std::uint8_t* p = chunk.data() + 16 * i;
       Klm k{load_be<std::uint32_t>(p), load_be<std::uint32_t>(p + 4), load_be<std::uint64_t>(p + 8)};
-      if (m.mode == MkeyMode::kKlms) *why = check_klm(u, m, k);
+      if (m.mode == MkeyMode::kKlms && !partly && first == 0 && k.key == kRepeat) pattern = true;
+      if (m.mode == MkeyMode::kKlms && !pattern) *why = check_klm(u, m, k);
       if (*why != nullptr) return kMwBind;
       t.klms[first++] = k;
     }
   }
+  if (pattern) *why = write_out(u, m, t.klms);
+  if (*why != nullptr) return kMwBind;
   index_klms(t.klms);
   return {};
 }

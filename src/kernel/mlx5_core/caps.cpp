@@ -72,11 +72,13 @@ Status mlx5_core_dev::negotiate_caps() {
 }
 
 Status mlx5_core_dev::query_caps() {
-  auto query = [this](CapType t) { return query_cap(t, false, caps_[static_cast<std::size_t>(t)].data()); };
+  auto query = [this](CapType t) { return query_cap(t, false, caps_[slot(t)].data()); };
   UHCA_CHECK(query(CapType::GENERAL));
   if (cap_gen<prm::cmd_hca_cap::eth_net_offloads>()) UHCA_CHECK(query(CapType::ETHERNET));
   if (cap_gen<prm::cmd_hca_cap::atomic>()) UHCA_CHECK(query(CapType::ATOMIC));
   if (cap_gen<prm::cmd_hca_cap::roce>()) UHCA_CHECK(query(CapType::ROCE));
+  if (cap_gen<prm::cmd_hca_cap::qos>()) UHCA_CHECK(query(CapType::QOS));
+  if (has_vars()) UHCA_CHECK(query(CapType::VDPA_EMULATION));
   if (cap_gen<prm::cmd_hca_cap::log_max_eq>() < 2) return refuse(EIO, "the device has fewer than 4 event queues");
   return success();
 }

@@ -15,11 +15,13 @@
 #include "kernel/mlx5_core/eq.h"
 #include "kernel/mlx5_core/object_table.h"
 #include "kernel/mlx5_core/pages.h"
+#include "kernel/mlx5_core/rl.h"
 #include "kernel/mm/umem.h"
 #include "prm/cmd_core.h"
 #include "prm/hca_cap.h"
 #include "prm/layout.h"
 #include "prm/other_caps.h"
+#include "prm/qos.h"
 
 namespace uhca::kernel::mlx5 {
 
@@ -42,7 +44,7 @@ struct mlx5_core_srq : TableObject {
 };
 
 // QUERY_HCA_CAP op_mod >> 1 (Linux device.h: enum mlx5_cap_type).
-enum class CapType : std::uint8_t { GENERAL = 0, ETHERNET = 1, ATOMIC = 3, ROCE = 4 };
+enum class CapType : std::uint8_t { GENERAL = 0, ETHERNET = 1, ATOMIC = 3, ROCE = 4, QOS = 0xc, VDPA_EMULATION = 0x13 };
 
 struct RoceAddressEntry {
   bool valid = false;
@@ -75,24 +77,36 @@ class mlx5_core_dev {
   mm::IommuDomain& domain() { return *domain_; }
   CommandQueue& cmd() { return cmd_; }
   FirmwarePages& pages() { return pages_; }
+  RateTable& rates() { return rates_; }
 
   // Current capabilities.
   template <prm::Field F>
-  std::uint32_t cap_gen() const {
-    return prm::get<F>(caps_[static_cast<std::size_t>(CapType::GENERAL)].data());
+  auto cap_gen() const {
+    return prm::get<F>(caps_[slot(CapType::GENERAL)].data());
   }
   template <prm::Field F>
   std::uint32_t cap_eth() const {
-    return prm::get<F>(caps_[static_cast<std::size_t>(CapType::ETHERNET)].data());
+    return prm::get<F>(caps_[slot(CapType::ETHERNET)].data());
   }
   template <prm::Field F>
   std::uint32_t cap_atomic() const {
-    return prm::get<F>(caps_[static_cast<std::size_t>(CapType::ATOMIC)].data());
+    return prm::get<F>(caps_[slot(CapType::ATOMIC)].data());
   }
   template <prm::Field F>
   std::uint32_t cap_roce() const {
-    return prm::get<F>(caps_[static_cast<std::size_t>(CapType::ROCE)].data());
+    return prm::get<F>(caps_[slot(CapType::ROCE)].data());
   }
+  template <prm::Field F>
+  auto cap_qos() const {
+    return prm::get<F>(caps_[slot(CapType::QOS)].data());
+  }
+  template <prm::Field F>
+  auto cap_vdpa() const {
+    return prm::get<F>(caps_[slot(CapType::VDPA_EMULATION)].data());
+  }
+
+  // Pages for the doorbells of emulated virtio devices.
+  bool has_vars() const { return cap_gen<prm::cmd_hca_cap::general_obj_types>() & prm::qos::kObjTypesVirtioNetQ; }
 
   std::uint16_t fw_rev_major() const { return fw_major_; }
   std::uint16_t fw_rev_minor() const { return fw_minor_; }
@@ -168,6 +182,10 @@ class mlx5_core_dev {
   void set_port_listener(void (*listener)(void*, std::uint8_t sub_type), void* context);
 
  private:
+  // Those types that this driver asks for, without gaps.
+  static constexpr std::size_t slot(CapType t) {
+    return t == CapType::QOS ? 5 : t == CapType::VDPA_EMULATION ? 6 : static_cast<std::size_t>(t);
+  }
   explicit mlx5_core_dev(pci::Endpoint& endpoint);
   Status bring_up();
   void tear_down();
@@ -218,8 +236,9 @@ class mlx5_core_dev {
   std::uint16_t fw_major_ = 0, fw_minor_ = 0, fw_subminor_ = 0;
   std::string board_id_;
   std::uint32_t ieee_vendor_id_ = 0;
-  std::array<std::array<std::uint8_t, 4096>, 5> caps_{};
+  std::array<std::array<std::uint8_t, 4096>, 7> caps_{};  // [slot(type)]
   std::uint32_t uar_ = 0;
+  RateTable rates_{*this};
 
   // Events.
   std::unique_ptr<EventQueue> cmd_eq_, async_eq_, pages_eq_;

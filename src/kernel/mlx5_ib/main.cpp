@@ -18,6 +18,7 @@
 #include "kernel/mlx5_ib/mlx5_ib.h"
 #include "kernel/mlx5_ib/mlx5_ib_dev.h"
 #include "kernel/mlx5_ib/netdev_state.h"
+#include "kernel/mlx5_ib/umr.h"
 
 namespace uhca::kernel::mlx5 {
 
@@ -319,6 +320,7 @@ Result<ib_device*> mlx5_ib_probe(pci::InprocEndpoint& slot) {
   auto vport = UHCA_TRY(m.query_nic_vport());
   if (!m.cap_gen<prm::cmd_hca_cap::roce>()) return refuse(EOPNOTSUPP, "the device has no RoCE");
   dev->devr = std::make_unique<mlx5::DevResources>(m);
+  dev->umr = std::make_unique<mlx5::UmrQueue>(m);
   dev->clock = std::make_unique<mlx5::ClockPages>(slot);
   UHCA_CHECK(dev->clock->start());
 

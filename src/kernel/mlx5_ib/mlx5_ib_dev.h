@@ -8,12 +8,18 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <set>
 #include <vector>
 
 #include "device/pci/inproc.h"
 #include "kernel/core/ib_verbs.h"
 #include "kernel/mlx5_core/mlx5_core.h"
 #include "kernel/mm/umem.h"
+
+namespace uhca::kernel {
+struct uverbs_object_def;  // uverbs/uapi_def.h
+}
 
 namespace uhca::kernel::mlx5 {
 
@@ -23,7 +29,19 @@ inline constexpr std::uint32_t kAccessLocalWrite = 1, kAccessRemoteWrite = 2, kA
 
 class DevResources;
 class ClockPages;
+class UmrQueue;
 class DevxEvents;  // devx.h
+
+// Numbers from 0 on, handed out smallest first.
+class PageNumbers {
+ public:
+  std::optional<std::uint32_t> take(std::uint32_t count);
+  void give_back(std::uint32_t n);
+
+ private:
+  std::mutex lock_;
+  std::set<std::uint32_t> used_;
+};
 
 struct mlx5_ib_dev final : ib_device {
   explicit mlx5_ib_dev(pci::InprocEndpoint& s);
@@ -36,6 +54,8 @@ struct mlx5_ib_dev final : ib_device {
   std::uint16_t devx_whitelist_uid = 0;  // for the queries of contexts without DEVX; 0: the device has no user contexts
   std::uint8_t min_inline = 0;           // nic vport context: min_wqe_inline_mode
   std::unique_ptr<DevResources> devr;
+  std::unique_ptr<UmrQueue> umr;
+  PageNumbers vars;
   std::unique_ptr<ClockPages> clock;
 
   void doorbell(std::uint64_t bar_offset, std::uint64_t value) override { slot.doorbell(bar_offset, value); }
@@ -52,11 +72,15 @@ inline mlx5_ib_dev& to_mdev(ib_device& d) {
   return static_cast<mlx5_ib_dev&>(d);
 }
 
-// A page that the program may map under a cookie.
-struct UarEntry {
-  std::uint32_t page_id = 0;
-  std::uint64_t pgoff = 0;  // what mmap gets, in pages
+// A piece of the device that the program may map under a cookie.
+struct MmapEntry {
+  std::uint32_t page_id = 0;     // what the program calls it: a UAR page, a VAR
+  std::uint64_t pgoff = 0;       // what mmap gets, in pages
+  std::uint64_t bar_offset = 0;  // bytes
+  std::uint64_t length = 4096;   // bytes; whole pages
+  bool uar = false;              // doorbells of queues lie in it
 };
+using UarEntry = MmapEntry;
 
 struct mlx5_ib_ucontext final : ib_ucontext {
   std::uint32_t tdn = 0;
@@ -65,8 +89,8 @@ struct mlx5_ib_ucontext final : ib_ucontext {
   bool lib_uar_dyn = false;
   std::vector<std::uint32_t> sys_pages;  // static UAR pages of programs without dynamic mode
 
-  std::mutex lock;                             // entries
-  std::map<std::uint64_t, UarEntry*> entries;  // by page offset; owned by their uobjects
+  std::mutex lock;                              // entries
+  std::map<std::uint64_t, MmapEntry*> entries;  // by page offset; owned by their uobjects
   std::uint32_t next_cookie = 0;
 };
 inline mlx5_ib_ucontext& to_mucontext(ib_ucontext& c) {
@@ -154,6 +178,9 @@ Result<MmapTarget> mmap(ib_ucontext&, std::uint64_t pgoff, std::size_t length, i
 // Takes a UAR page of the device and gives it a cookie of this context.
 Result<std::unique_ptr<UarEntry>> alloc_uar_entry(mlx5_ib_ucontext&);
 Status free_uar_entry(mlx5_ib_ucontext&, UarEntry&);
+// Gives the entry a cookie (pgoff); the context does not own it. ENOMEM: none is left.
+Status add_mmap_entry(mlx5_ib_ucontext&, MmapEntry&);
+void remove_mmap_entry(mlx5_ib_ucontext&, MmapEntry&);
 // The UAR page behind what a create command says; EINVAL.
 Result<std::uint32_t> uar_of_bfreg(mlx5_ib_ucontext&, std::uint32_t bfreg);
 // mr.cpp
@@ -194,6 +221,8 @@ Status dealloc_mw(ib_mw&);
 // mcg.cpp
 Status attach_mcast(ib_qp&, const ib_gid&, std::uint16_t lid);
 Status detach_mcast(ib_qp&, const ib_gid&, std::uint16_t lid);
+// var.cpp, qos.cpp
+extern const uverbs_object_def var_object_def, pp_object_def;
 // uapi.cpp
 extern const uapi_definition mlx5_ib_defs[];
 

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/types.h"
 #include "kernel/mlx5_ib/mlx5_ib_dev.h"
+#include "kernel/mlx5_ib/umr.h"
 #include "prm/cmd_object.h"
 #include "prm/context.h"
 
@@ -110,8 +111,10 @@ Result<std::unique_ptr<ib_mr>> reg_user_mr(ib_pd& pd, std::uint64_t start, std::
   return create_mr(pd, umem, iova, access);
 }
 
-// The new key first: when it cannot be had, the old MR stays as it is. (Linux changes keys by UMR where it can; the key that the
-// program gets back is all that it may rely on.)
+// Flags that a UMR changes; the rest needs a new key (Linux: can_use_umr_rereg_access).
+constexpr std::uint32_t kChangeable = kAccessLocalWrite | kAccessRemoteWrite | kAccessRemoteRead | kAccessRemoteAtomic;
+
+// Where only the PD or these flags change, the key stays. Else the new key first: when it cannot be had, the old MR stays as it is.
 Result<std::unique_ptr<ib_mr>> rereg_user_mr(ib_mr& ibmr, std::uint32_t flags, std::uint64_t start, std::uint64_t length,
                                              std::uint64_t iova, std::uint32_t access, ib_pd& pd, Udata*) {
   constexpr std::uint32_t trans = 1, new_access = 4;  // IB_MR_REREG_*
@@ -127,6 +130,13 @@ Result<std::unique_ptr<ib_mr>> rereg_user_mr(ib_mr& ibmr, std::uint32_t flags, s
     if (access & kAccessOnDemand) return refuse(EOPNOTSUPP, "rereg_mr: the device has no on-demand paging");
     if (needs_writing(access) && !mr.umem->writable())
       return refuse(EACCES, "rereg_mr: MR {:#x} was registered for reading only; new access {:#x}", mr.lkey, access);
+    if (((access ^ mr.access) & ~kChangeable) == 0) {
+      auto& dev = to_mdev(*mr.device);
+      auto ring = +[](void* d, std::uint64_t offset, std::uint64_t value) { static_cast<mlx5_ib_dev*>(d)->doorbell(offset, value); };
+      UHCA_CHECK(dev.umr->change_pd_access(mr.lkey, to_mpd(pd).pdn, access, ring, &dev));
+      mr.access = access;
+      return std::unique_ptr<ib_mr>();
+    }
     umem = std::move(mr.umem);
     iova = mr.iova;
   }

@@ -141,21 +141,33 @@ Result<std::unique_ptr<UarEntry>> alloc_uar_entry(mlx5_ib_ucontext& c) {
   auto& m = *to_mdev(*c.device).mdev;
   auto e = std::make_unique<UarEntry>();
   e->page_id = UHCA_TRY(m.alloc_uar(c.devx_uid));
+  e->bar_offset = std::uint64_t{e->page_id} * kPage;
+  e->uar = true;
+  Status s = add_mmap_entry(c, *e);
+  if (s.ok()) return e;
+  if (Status f = m.dealloc_uar(e->page_id); !f) log::error("UAR {:#x} could not be freed", e->page_id);
+  return s.error();
+}
+
+Status add_mmap_entry(mlx5_ib_ucontext& c, MmapEntry& e) {
   std::lock_guard g(c.lock);
   // Cookies go round; one that is still in use is passed over.
   for (std::uint32_t tries = 0; tries < kMaxCookie; ++tries) {
-    e->pgoff = cookie_pgoff(c.next_cookie);
+    e.pgoff = cookie_pgoff(c.next_cookie);
     c.next_cookie = (c.next_cookie + 1) % kMaxCookie;
-    if (c.entries.emplace(e->pgoff, e.get()).second) return e;
+    if (c.entries.emplace(e.pgoff, &e).second) return success();
   }
-  if (Status f = m.dealloc_uar(e->page_id); !f) log::error("UAR {:#x} could not be freed", e->page_id);
-  return refuse(ENOMEM, "no mmap offset left for a UAR page");
+  return refuse(ENOMEM, "no mmap offset left for a page of the device");
+}
+
+void remove_mmap_entry(mlx5_ib_ucontext& c, MmapEntry& e) {
+  std::lock_guard g(c.lock);
+  c.entries.erase(e.pgoff);
 }
 
 Status free_uar_entry(mlx5_ib_ucontext& c, UarEntry& e) {
   UHCA_CHECK(to_mdev(*c.device).mdev->dealloc_uar(e.page_id));
-  std::lock_guard g(c.lock);
-  c.entries.erase(e.pgoff);
+  remove_mmap_entry(c, e);
   return success();
 }
 
@@ -201,8 +213,9 @@ Result<MmapTarget> mmap(ib_ucontext& uctx, std::uint64_t pgoff, std::size_t leng
   std::lock_guard g(c.lock);
   auto it = c.entries.find(pgoff);
   if (it == c.entries.end()) return refuse(EINVAL, "mmap: page offset {:#x} belongs to no object", pgoff);
-  if (length != kPage) return refuse(EINVAL, "mmap of a UAR: {} bytes, not a page", length);
-  return uar_page(it->second->page_id);
+  const MmapEntry& e = *it->second;
+  if (length != e.length) return refuse(EINVAL, "mmap: {} bytes of an object of {}", length, e.length);
+  return MmapTarget{dev.slot.bar_fd(), e.bar_offset, e.uar ? e.page_id : 0, false};
 }
 
 }  // namespace uhca::kernel::mlx5

@@ -99,6 +99,30 @@ struct UmemAttrs {
 
 }  // namespace
 
+int command_error(int err, const void* out) {
+  if (err != EREMOTEIO) return err;
+  using S = prm::CmdStatus;
+  switch (static_cast<S>(prm::get<prm::cmd_out::status>(out))) {
+    case S::OK: return 0;
+    case S::RES_BUSY: return EBUSY;
+    case S::LIM: return ENOMEM;
+    case S::NO_RES: return EAGAIN;
+    case S::INT_ERR:
+    case S::BAD_SYS_STATE:
+    case S::BAD_INP_LEN:
+    case S::BAD_OUTP_LEN: return EIO;
+    case S::BAD_OP:
+    case S::BAD_PARAM:
+    case S::BAD_RES:
+    case S::BAD_RES_STATE:
+    case S::IX:
+    case S::BAD_QP_STATE:
+    case S::BAD_PKT:
+    case S::BAD_SIZE_OUTS_CQES: return EINVAL;
+    default: return EIO;
+  }
+}
+
 std::uint32_t devx_obj_attrs_size() {
   return sizeof(ObjAttrs);
 }

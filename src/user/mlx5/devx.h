@@ -20,4 +20,10 @@ inline bool ours(const ibv_context* c) {
   return c && is_ours(c->device);
 }
 
+// The errno of a command that was executed: where the firmware refused it (EREMOTEIO), what its status means. `out`: the answer.
+int command_error(int err, const void* out);
+// What an exported object or umem takes, bytes.
+std::uint32_t devx_obj_attrs_size();
+std::uint32_t devx_umem_attrs_size();
+
 }  // namespace uhca::mlx5

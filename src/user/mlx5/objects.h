@@ -229,6 +229,10 @@ struct WrBuild {
   CtrlSeg ctrl;
   std::uint8_t* ctrl_seg = nullptr;
   std::uint8_t* address = nullptr;  // the segment that a setter fills
+  // Of a key that is being configured (mkey.cpp).
+  mlx5dv_mkey* mkey = nullptr;
+  std::uint8_t* umr = nullptr;
+  std::uint8_t* mkey_context = nullptr;
   WqeCursor cursor;
 };
 
@@ -339,6 +343,9 @@ int qp_bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind);
 // dv_ops: MLX5DV_QP_EX_WITH_*.
 int fill_wr_builders(Qp* qp, ibv_qp_type type, std::uint64_t ops, std::uint64_t dv_ops);
 void set_wr_complete(Qp* qp, bool can_post);
+// mkey.cpp: those of dv_ops that change keys
+inline constexpr std::uint64_t kMkeyOps = MLX5DV_QP_EX_WITH_MR_INTERLEAVED | MLX5DV_QP_EX_WITH_MR_LIST | MLX5DV_QP_EX_WITH_MKEY_CONFIGURE;
+void fill_mkey_builders(Qp* qp, std::uint64_t dv_ops);
 // clock.cpp
 int read_core_clock(Context* ctx, std::uint64_t* cycles);
 int read_clock_info(Context* ctx, mlx5dv_clock_info* info);

@@ -2,6 +2,8 @@
 // What posting shares between ibv_post_send and the ibv_wr_* calls: opening and closing one WQE in the send queue.
 #pragma once
 
+#include <cstddef>
+
 #include "user/mlx5/doorbell.h"
 
 namespace uhca::mlx5 {
@@ -24,6 +26,10 @@ inline bool sq_full(Qp* qp, std::uint32_t nreq) {
   Cq* cq = to_cq(qp->v.qp.send_cq);
   SpinGuard guard(cq->lock);
   return qp->sq.overflow(nreq);
+}
+
+inline Qp* of_dv(mlx5dv_qp_ex* dv) {
+  return reinterpret_cast<Qp*>(reinterpret_cast<std::uint8_t*>(dv) - offsetof(Qp, dv));
 }
 
 struct OpenWqe {

@@ -27,7 +27,7 @@ Result<std::uint32_t> dv_flags(const mlx5dv_qp_init_attr* dv) {
   if (dv->comp_mask & ~std::uint64_t{MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS | MLX5DV_QP_INIT_ATTR_MASK_DC |
                                      MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS | MLX5DV_QP_INIT_ATTR_MASK_DCI_STREAMS})
     return refuse(EINVAL, "mlx5dv_create_qp: comp_mask {:#x}", dv->comp_mask);
-  if (dv_ops(dv) & ~std::uint64_t{MLX5DV_QP_EX_WITH_RAW_WQE})
+  if (dv_ops(dv) & ~std::uint64_t{MLX5DV_QP_EX_WITH_RAW_WQE | kMkeyOps})
     return refuse(EOPNOTSUPP, "mlx5dv_create_qp: send_ops_flags {:#x}", dv->send_ops_flags);
   if (!(dv->comp_mask & MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS)) return flags;
   std::uint32_t f = dv->create_flags;
@@ -295,11 +295,13 @@ ibv_qp* create_qp(ibv_context* context, ibv_qp_init_attr_ex* attr, const mlx5dv_
   }
   // Data that comes inside the CQE is placed by the parser, which knows no DC WQEs (nor does rdma-core's).
   if (*dc && with_ops) *flags &= ~std::uint32_t{MLX5_QP_FLAG_SCATTER_CQE};
-  auto sq = plan_sq(ctx->limits, attr->qp_type, ops, attr->cap);
+  // Room for a key's configuration is that for a window's.
+  const std::uint64_t sized = ops | (dv_ops(dv) & kMkeyOps ? std::uint64_t{IBV_QP_EX_WITH_BIND_MW} : 0);
+  auto sq = plan_sq(ctx->limits, attr->qp_type, sized, attr->cap);
   if (!sq) return fail(sq.error());
   auto rq = plan_rq(ctx->limits, attr->cap, attr->srq || attr->qp_type == IBV_QPT_XRC_SEND);
   if (!rq) return fail(rq.error());
-  auto overhead = sq_overhead(attr->qp_type, ops);
+  auto overhead = sq_overhead(attr->qp_type, sized);
   if (!overhead) return fail(overhead.error());
 
   Qp* qp = make<Qp>();

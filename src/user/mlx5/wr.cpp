@@ -2,7 +2,6 @@
 // The ibv_wr_* calls (ibv_qp_ex): a batch of WQEs built in place between wr_start, which takes the SQ's lock, and wr_complete or wr_abort,
 // which release it. An error in any call makes the rest of the batch void and wr_complete answer it.
 #include <algorithm>
-#include <cstddef>
 
 #include "base/log.h"
 #include "user/mlx5/post.h"
@@ -206,10 +205,6 @@ void wr_set_xrc_srqn(ibv_qp_ex* q, std::uint32_t remote_srqn) {
   setter_done(qp);
 }
 
-Qp* of_dv(mlx5dv_qp_ex* dv) {
-  return reinterpret_cast<Qp*>(reinterpret_cast<std::uint8_t*>(dv) - offsetof(Qp, dv));
-}
-
 void wr_set_dc_addr(mlx5dv_qp_ex* dv, ibv_ah* ah, std::uint32_t remote_dctn, std::uint64_t dc_key) {
   Qp* qp = of_dv(dv);
   if (!can_set(qp)) return;
@@ -264,7 +259,9 @@ int fill_wr_builders(Qp* qp, ibv_qp_type type, std::uint64_t ops, std::uint64_t 
         .value;
   if (!qp->atomics && (ops & kOpsAtomic)) return refuse(EOPNOTSUPP, "create_qp: the device has no atomics").value;
 
+  if ((dv_ops & kMkeyOps) && type != IBV_QPT_RC) return refuse(EOPNOTSUPP, "create_qp: only RC QPs configure keys").value;
   if (dv_ops & MLX5DV_QP_EX_WITH_RAW_WQE) qp->dv.wr_raw_wqe = wr_raw_wqe;
+  fill_mkey_builders(qp, dv_ops);
   q.wr_start = wr_start;
   q.wr_complete = wr_complete_wrong_state;
   q.wr_abort = wr_abort;
