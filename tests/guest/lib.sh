@@ -42,10 +42,11 @@ gid_index() {
     return 1
 }
 
-# dmesg_clean: no warning or error of the drivers (but for the capability that the device has not), no kernel splat.
+# dmesg_clean [PATTERN]: no warning or error of the drivers (but for the capability that the device has not, and PATTERN), no kernel splat.
 dmesg_clean() {
     local bad
-    bad=$(dmesg -r | grep -E '^<[0-4]>' | grep -E 'mlx5|infiniband|rdma|rxe|WARNING|BUG:|Call Trace' | grep -v 'Failed to get valid vendor specific ID')
+    bad=$(dmesg -r | grep -E '^<[0-4]>' | grep -E 'mlx5|infiniband|rdma|rxe|WARNING|BUG:|Call Trace' |
+        grep -v 'Failed to get valid vendor specific ID' | grep -Ev "${1:-^$}")
     [ -z "$bad" ] || fail "the kernel complains: $bad"
 }
 
