@@ -27,7 +27,7 @@ def own_libraries():
     """Our libibverbs and providers on the real kernel's uverbs."""
     set_up()
     options = ["--smp", "2"]
-    for name in ("libibverbs.so.1", "libmlx5.so.1"):
+    for name in ("libibverbs.so.1", "libmlx5.so.1", "libefa.so.1", "libhns.so.1"):
         options += ["--file", "%s:/root/own/%s" % (os.path.join(BUILD, "lib", "uhca", name), name)]
     with Host("own") as h:
         h.finish(h.guest("own.sh", h.device(), modules="mlx5_core mlx5_ib ib_uverbs rdma_ucm", limit=600, options=options))
@@ -44,6 +44,13 @@ def pyverbs(kernel=None):
             wanted = [line.strip() for line in f if not line.startswith("#")]
         bad = ["%s: %s" % (i, found.get(i)) for i in wanted if found.get(i) != "ok"]
         require(not bad, "%d of %d ids:\n%s" % (len(bad), len(wanted), "\n".join(bad)))
+
+
+def vfio():
+    """rdma-core's second consumer of the command interface: libmlx5 drives the device itself."""
+    set_up()
+    with Host("vfio") as h:
+        h.finish(h.guest("vfio.sh", h.device(), limit=400, options=["--iommu", "--python", "--mem", "2G", "--file", os.path.join(HERE, "vfio.py")]))
 
 
 def nvme():
@@ -156,6 +163,7 @@ def register(runner, long):
         runner.case("guest: Debian's RDMA tools over loopback", loopback)
         runner.case("guest: our user libraries on the real kernel", own_libraries)
         runner.case("guest: pyverbs' suite", pyverbs)
+        runner.case("guest: libmlx5's VFIO mode", vfio)
         runner.case("guest: NVMe over RDMA", nvme)
         runner.case("guest: TCP with the host through a tap device", tcp)
         runner.case("guest: Ethernet between two guests on the host switch", ethernet)

@@ -179,6 +179,9 @@ TEST(CmdOrder, CommandsWaitForTheirState) {
   EXPECT_EQ(bench.cmd.exec(Request<prm::init_hca_in>(Op::INIT_HCA)).status(), S::BAD_SYS_STATE) << "without pages";
   bench.init();
   EXPECT_EQ(bench.cmd.exec(Request<prm::init_hca_in>(Op::INIT_HCA)).status(), S::BAD_SYS_STATE) << "twice";
+  Request<prm::init_hca_in> brief(Op::INIT_HCA);
+  brief.bytes.resize(16);
+  EXPECT_EQ(bench.cmd.exec(brief).status(), S::BAD_SYS_STATE) << "the owner's id may be left out, as rdma-core does";
   EXPECT_EQ(bench.cmd.exec(Request<prm::disable_hca_in>(Op::DISABLE_HCA), 12).status(), S::BAD_SYS_STATE);
 }
 

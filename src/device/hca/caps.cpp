@@ -122,6 +122,7 @@ void fill_general(std::uint8_t* c, const HcaConfig& config) {
   // User contexts (DEVX).
   prm::set<cap::log_max_uctx>(c, kLogMaxUctx);
   prm::set<cap::log_max_umem>(c, kLogMaxUmem);
+  prm::set<cap::umem_uid_0>(c, 1);
   prm::set<cap::driver_version>(c, 1);
   prm::set<cap::vhca_id>(c, 1);
 }

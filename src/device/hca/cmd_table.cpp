@@ -24,6 +24,11 @@ namespace {
     prm::Opcode::op_, cmd::handler_, prm::in_::kBytes, prm::out_::kBytes, Needs::needs_, &prm::in_##_table::kInfo, \
         &prm::out_##_table::kInfo                                                                                  \
   }
+// min_in: where callers may leave out the end of the input.
+#define UHCA_CMD_SHORT(op_, handler_, needs_, in_, out_, min_in_)                                                                   \
+  CommandInfo {                                                                                                                     \
+    prm::Opcode::op_, cmd::handler_, min_in_, prm::out_::kBytes, Needs::needs_, &prm::in_##_table::kInfo, &prm::out_##_table::kInfo \
+  }
 // Where the layout's name is the handler's.
 #define UHCA_CMD_N(op_, name_) UHCA_CMD(op_, name_, kInitialized, name_##_in, name_##_out)
 
@@ -32,7 +37,7 @@ constexpr CommandInfo kTable[] = {
     UHCA_CMD_CUT(QUERY_HCA_CAP, query_hca_cap, kEnabled, query_hca_cap_in, query_hca_cap_out,
                  prm::byte_of<prm::query_hca_cap_out::capability>),
     UHCA_CMD(QUERY_ADAPTER, query_adapter, kEnabled, query_adapter_in, query_adapter_out),
-    UHCA_CMD(INIT_HCA, init_hca, kEnabled, init_hca_in, init_hca_out),
+    UHCA_CMD_SHORT(INIT_HCA, init_hca, kEnabled, init_hca_in, init_hca_out, prm::byte_of<prm::init_hca_in::sw_owner_id>),
     UHCA_CMD(TEARDOWN_HCA, teardown_hca, kInitialized, teardown_hca_in, teardown_hca_out),
     UHCA_CMD(ENABLE_HCA, enable_hca, kNothing, enable_hca_in, enable_hca_out),
     UHCA_CMD(DISABLE_HCA, disable_hca, kEnabled, disable_hca_in, disable_hca_out),

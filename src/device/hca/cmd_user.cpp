@@ -27,9 +27,9 @@ Status destroy_uctx(Command& c) {
 }
 
 Status create_umem(Command& c) {
-  if (c.uid == 0) return c.refuse(Status::BAD_PARAM, "user memory without a user context");
   const void* u = c.at<prm::create_umem_in::umem>();
   Umem m;
+  m.uid = c.uid;
   unsigned log_page = prm::get<prm::umem::log_page_size>(u) + 12;
   std::uint64_t n = prm::get<prm::umem::num_of_mtt>(u), page = std::uint64_t{1} << log_page;
   auto list = c.tail(prm::create_umem_in::kBytes);
@@ -63,11 +63,8 @@ Status destroy_umem(Command& c) {
 }
 
 Status take_umem_buffer(Command& c, std::uint32_t id, std::uint64_t offset, std::uint64_t bytes, QueueBuffer& out) {
-  // The program's own word: without a uid, nobody has checked it.
-  if (c.uid == 0) return c.refuse(Status::BAD_PARAM, "umem {:#x} named without a user context", id);
   auto it = c.st.umems.find(id);
-  if (it == c.st.umems.end()) return c.no_such("umem", id);
-  if (Status s = c.may_use(Kind::kUmem, id); s != Status::OK) return s;
+  if (it == c.st.umems.end() || it->second.uid != c.uid) return c.no_such("umem", id);
   const QueueBuffer& m = it->second.buf;
   if (offset > m.bytes || bytes > m.bytes - offset)
     return c.refuse(Status::BAD_PARAM, "{:#x} bytes at {:#x} of umem {:#x}, which has {:#x}", bytes, offset, id, m.bytes);

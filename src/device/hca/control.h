@@ -58,6 +58,7 @@ class NumberedObjects {
 
 // Memory that a program registered, for its queues (CREATE_UMEM).
 struct Umem {
+  std::uint16_t uid = 0;  // the only one whose commands may name it: nobody vouches for a user's to the driver
   QueueBuffer buf;
   unsigned users = 0;  // objects in it
 };
