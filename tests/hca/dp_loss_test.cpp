@@ -107,6 +107,38 @@ TEST_F(DpLoss, LostAcknowledgeIsAnsweredAgainWithoutExecutingTwice) {
   EXPECT_GE(counter(hca::Qc::duplicate_request), 1u);
 }
 
+// What happens to a QP is counted in its own counter set, and only there, beside the port's totals.
+TEST_F(DpLoss, CountersOfTheQpsSet) {
+  connect();
+  auto alloc = [&] {
+    Reply r = bench.cmd.exec(Request<prm::alloc_q_counter_in>(prm::Opcode::ALLOC_Q_COUNTER));
+    EXPECT_TRUE(r.ok());
+    return r.get<prm::alloc_q_counter_out::counter_set_id>();
+  };
+  auto give = [&](const End& e, std::uint32_t set) {
+    Request<prm::rts2rts_qp_in> r(prm::Opcode::RTS2RTS_QP);
+    r.set<prm::rts2rts_qp_in::qpn>(e.qp.qpn).set<prm::rts2rts_qp_in::opt_param_mask>(1 << 25);
+    prm::set<prm::qpc::counter_set_id>(r.at<prm::rts2rts_qp_in::qpc>(), set);
+    EXPECT_TRUE(bench.cmd.exec(r).ok());
+  };
+  auto read = [&](std::uint32_t set, prm::Field f) {
+    Request<prm::query_q_counter_in> q(prm::Opcode::QUERY_Q_COUNTER);
+    Reply r = bench.cmd.exec(q.set<prm::query_q_counter_in::counter_set_id>(set), prm::query_q_counter_out::kBytes);
+    EXPECT_TRUE(r.ok());
+    return prm::get(r.out.data(), f);
+  };
+  std::uint32_t of_a = alloc(), of_b = alloc();
+  give(a, of_a);
+  give(b, of_b);
+  on_packet([n = 0](const wire::Packet&) mutable { return n++ == 4 ? Verdict::kDrop : Verdict::kDeliver; });
+  write_ten_and_check();
+  EXPECT_EQ(read(of_a, hca::Qc::packet_seq_err), 1u);
+  EXPECT_EQ(read(of_a, hca::Qc::out_of_sequence), 0u);
+  EXPECT_EQ(read(of_b, hca::Qc::out_of_sequence), 5u);
+  EXPECT_EQ(read(of_b, hca::Qc::rx_write_requests), 1u);
+  EXPECT_EQ(read(of_b, hca::Qc::packet_seq_err), 0u);
+}
+
 // Something on the way takes the packets of this source port and gives them to nobody.
 TEST_F(DpLoss, RetriesTakeAnotherWay) {
   connect();
