@@ -83,7 +83,7 @@ def impaired(place, other, *options):
     """A bad wire under everything: data are exact all the same."""
     bad = [Place(namespace=p.namespace, netdev=p.netdev, address=p.address, env={"UHCA_IMPAIR": "drop=0.01,dup=0.01,reorder=0.01,corrupt=0.01,seed=%d" % i})
            for i, p in enumerate((place, other), 1)]
-    pingpong(*bad, "-n", "300", *options)
+    pingpong(*bad, "-n", "100", *options)
 
 
 def register(runner):
