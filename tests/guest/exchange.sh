@@ -32,8 +32,9 @@ for role in $1; do
     # Its address handles have a hop limit of 1.
     [ "$way" = routed ] || exchange "ibv_ud_pingpong" 18002 ibv_ud_pingpong -e -c -d "$device" -g "$gid" -n 50 -s 1000
     exchange "ib_write_bw" 18003 ib_write_bw -F -x "$gid" -n 100 -d "$device"
-    exchange "ib_read_bw" 18004 ib_read_bw -F -e -x "$gid" -n 100 -d "$device"
+    # Without -o the client takes over what the server can, which may be more than it can itself.
+    exchange "ib_read_bw" 18004 ib_read_bw -F -e -o 4 -x "$gid" -n 100 -d "$device"
     exchange "ib_send_bw" 18005 ib_send_bw -F -e -x "$gid" -n 100 -d "$device"
-    exchange "ib_atomic_bw" 18006 ib_atomic_bw -F -x "$gid" -n 20 -d "$device"
+    exchange "ib_atomic_bw" 18006 ib_atomic_bw -F -o 4 -x "$gid" -n 20 -d "$device"
     round=$((round + 1))
 done
