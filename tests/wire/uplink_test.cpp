@@ -644,7 +644,7 @@ TEST(Ring, RecordsOfEverySizeGoRound) {
     for (unsigned n = g() % 600; n > 0; --n) {
       bool host = g() % 2 != 0;
       std::size_t size = 1 + g() % (host ? kMaxHostRecord : kMaxFrame);
-      std::byte* at;
+      std::byte* at = nullptr;
       auto r = p.reserve(size, &at);
       if (r == RingProducer::Push::kFull) break;
       ASSERT_EQ(r, RingProducer::Push::kDone);
