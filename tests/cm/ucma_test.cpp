@@ -281,6 +281,9 @@ TEST_F(UcmaTest, NothingIsMadeAfterTheClose) {
   ::rdma_ucm_create_id c{1, reinterpret_cast<UserPtr>(&resp), kPsTcp, 2, {}};
   EXPECT_EQ(EBADF, a.write(RDMA_USER_CM_CMD_CREATE_ID, c, sizeof resp));
   EXPECT_EQ(0u, a.ucma.contexts());
+  // Whoever was waiting for an event goes on waiting.
+  ::rdma_ucm_event_resp event{};
+  EXPECT_EQ(EAGAIN, a.write(RDMA_USER_CM_CMD_GET_EVENT, ::rdma_ucm_get_event{reinterpret_cast<UserPtr>(&event)}, sizeof event));
 }
 
 TEST_F(UcmaTest, MulticastJoinAndLeave) {

@@ -51,9 +51,11 @@ const UcmaFile::Handler UcmaFile::kHandlers[] = {
 
 Result<std::size_t> UcmaFile::write(UserPtr buf, std::size_t count, FileOf file_of, void* file_of_context) {
   ::rdma_ucm_cmd_hdr hdr;
-  if (closed_) return refuse(EBADF, "rdma_cm: the event channel is closed");
   if (count < sizeof hdr) return refuse(EINVAL, "rdma_cm: a write of {} bytes is shorter than the header", count);
   UHCA_CHECK(copy_from_user(&hdr, buf, sizeof hdr));
+  // Whoever waits for an event while another thread closes the channel goes on waiting, as in Linux, where its call keeps the file (rping
+  // closes the channel under its event thread, which would end the program with an error).
+  if (closed_ && hdr.cmd != RDMA_USER_CM_CMD_GET_EVENT) return refuse(EBADF, "rdma_cm: the event channel is closed");
   if (hdr.cmd >= std::size(kHandlers)) return refuse(EINVAL, "rdma_cm: no command {}", hdr.cmd);
   if (hdr.in + sizeof hdr > count) return refuse(EINVAL, "rdma_cm: {}: {} bytes of input in a write of {}", kNames[hdr.cmd], hdr.in, count);
   if (!kHandlers[hdr.cmd]) return refuse(ENOSYS, "rdma_cm: {} does not exist", kNames[hdr.cmd]);

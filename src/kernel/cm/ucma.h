@@ -74,7 +74,7 @@ class UcmaFile {
 
   // EAGAIN: GET_EVENT found none. `file_of` finds the file behind a descriptor number for MIGRATE_ID: nullptr with ENOENT or EINVAL.
   using FileOf = Result<UcmaFile*> (*)(void* context, int fd);
-  // EBADF: it is closed.
+  // EBADF: it is closed, and this is not GET_EVENT.
   Result<std::size_t> write(UserPtr buf, std::size_t count, FileOf file_of, void* file_of_context);
   // Destroys all its contexts; there will be no others. What then destroys the file need not hold the lock.
   void close();
