@@ -89,9 +89,11 @@ def impaired(place, other, *options):
 def register(runner):
     long = bool(os.environ.get("UHCA_LONG"))
     here = Place()
-    runner.case("impaired/one host", impaired, here, here, "-s", "20000")
+    if long:  # it has not proven to pass every time (docs/support.md)
+        runner.case("impaired/one host", impaired, here, here, "-s", "20000")
     with Namespaces() as hosts:
-        runner.case("impaired/two hosts", impaired, hosts.place(0), hosts.place(1), "-s", "20000")
+        if long:
+            runner.case("impaired/two hosts", impaired, hosts.place(0), hosts.place(1), "-s", "20000")
         runner.case("one of the functions of a host is stopped", stopped, hosts, 60 if long else 0)
     runner.case("exchange: 1000 queue pairs in each of two processes", exchange, here, 2, 1000, 15 if long else 4)
     runner.case("exchange: %d processes, each with each" % (64 if long else 12), exchange, here, 64 if long else 12, 1, 60 if long else 5)

@@ -31,7 +31,6 @@ namespace {
 namespace q = prm::qos;
 using Words = std::vector<std::uint8_t>;
 constexpr unsigned kCapGeneral = 0, kCapQos = 0xc;
-constexpr std::size_t kCapBytes = 4096;
 
 void set_opcode(Words& in, prm::Opcode op) {
   prm::set<prm::cmd_in::opcode>(in.data(), static_cast<std::uint16_t>(op));
