@@ -779,6 +779,7 @@ TEST(Mkey, ListGoesIntoTheRequest) {
               qp->dv.wr_mr_list(&qp->dv, &key.dv, 0, 1, list);
             }));
   EXPECT_EQ(0, e.ops.destroy_qp(ib));
+  EXPECT_EQ(0, e.ops.destroy_cq(&cq->v.cq));
 }
 
 // ---- DC
@@ -828,6 +829,7 @@ TEST(Dc, EachRequestNamesItsTarget) {
   wr.opcode = IBV_WR_SEND;
   EXPECT_EQ(EINVAL, e.ops.post_send ? e.ops.post_send(ib, &wr, &bad) : EINVAL);
   EXPECT_EQ(0, e.ops.destroy_qp(ib));
+  EXPECT_EQ(0, e.ops.destroy_cq(&cq->v.cq));
 }
 
 TEST(Dc, AttributesMustNameOneEnd) {
@@ -843,6 +845,7 @@ TEST(Dc, AttributesMustNameOneEnd) {
   dv.comp_mask |= MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS;
   EXPECT_EQ(nullptr, create_qp(e.context(), &a, &dv)) << "a target sends nothing";
   EXPECT_EQ(EINVAL, errno);
+  EXPECT_EQ(0, e.ops.destroy_cq(&cq->v.cq));
 }
 
 TEST(Dc, TargetsHaveNoQueues) {
@@ -856,6 +859,7 @@ TEST(Dc, TargetsHaveNoQueues) {
   EXPECT_EQ(0xfeedu, fake::calls.qp_in.access_key);
   EXPECT_EQ(0u, fake::calls.qp_in.buf_addr);
   EXPECT_EQ(0, e.ops.destroy_qp(ib));
+  EXPECT_EQ(0, e.ops.destroy_cq(&cq->v.cq));
 }
 
 TEST(Xrc, CompletionsNameTheSrq) {
