@@ -122,6 +122,7 @@ bool parse_host_packet(std::span<const std::byte> record, wire::Packet& p, HostB
   p.bth.opcode = static_cast<wire::Opcode>(h.opcode);
   const wire::OpcodeInfo& row = wire::info(p.bth.opcode);
   if (row.name == nullptr || wire::service_of(p.bth.opcode) != wire::Service::kRC) return false;
+  if (h.length > kMaxFetchPackets * std::uint32_t{4096}) return false;  // more than any sender of ours puts together
   if (record.size() < sizeof h + row.ext_bytes || h.packets == 0 || h.dest_qpn > 0xffffff || h.psn > wire::kPsnMask) return false;
   std::span<const std::byte> behind = record.subspan(sizeof h + row.ext_bytes);
   std::uint8_t ext[wire::kMaxExtBytes];

@@ -36,7 +36,7 @@ struct SendMessage {
   std::uint32_t first_seq = 0;  // running number of its first request packet
   std::uint32_t length = 0;     // bytes
   std::uint32_t got = 0;        // READ, atomic: response packets that arrived in order
-  bool fetched = false;         // some of it was left for the receiver to fetch (host_packet.h), and it has not refused yet
+  bool by_reference = false;    // some of it was left for the receiver to fetch (host_packet.h), and it has not refused yet
   bool executed = false;        // local operation: done, not to be done again when sending starts over
 };
 

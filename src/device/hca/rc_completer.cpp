@@ -109,7 +109,7 @@ void nak(Lane& lane, Qp& qp, const wire::Packet& p) {
   switch (static_cast<NakCode>(code)) {
     case NakCode::kPsnSequence:
       count<Qc::packet_seq_err>(lane, qp);
-      if (r.done != r.fetched && std::exchange(message_at(r, r.done).fetched, false)) {
+      if (r.done != r.fetched && std::exchange(message_at(r, r.done).by_reference, false)) {
         // What was to be fetched was not there for the receiver: nothing that a peer on a wire would see, so it costs no retry.
         trace_stage(qp, "not_fetched", r.una_psn);
         go_back(qp);

@@ -207,9 +207,9 @@ Tx send_read_or_atomic(Lane& lane, Qp& qp, const SendMessage& m, const SendWqe& 
   return finish_packet(lane, qp, p);
 }
 
-// The data of `m` from `off` on that may go with packets of more than the path MTU: where no wire is between, what has never been sent
-// (receivers tell duplicates by their first PSN), and of a WRITE with immediate all but the last packet, which takes a receive WQE. At most
-// the path MTU: there is none.
+// The data of `m` from `off` on that may go with packets of more than the path MTU, in bytes; 0: none. That is where no wire is between,
+// what has never been sent (receivers tell duplicates by their first PSN), and of a WRITE with immediate all but the last packet, which
+// takes a receive WQE.
 std::uint64_t uncut_data(Lane& lane, const Qp& qp, const SendMessage& m, std::uint64_t off, std::uint32_t psn) {
   std::uint64_t left = m.length - off;
   if (opcode_of(m) == WqeOpcode::RDMA_WRITE_IMM && left > qp.mtu_bytes) left = std::uint64_t{m.packets - 1} * qp.mtu_bytes - off;
@@ -217,66 +217,89 @@ std::uint64_t uncut_data(Lane& lane, const Qp& qp, const SendMessage& m, std::ui
   return left;
 }
 
-// The next packet as one whose data the receiver fetches. False: the data cannot be named so.
-bool send_for_fetch(Lane& lane, Qp& qp, SendMessage& m, const SendWqe& w, wire::Packet& p, std::uint64_t off, std::uint32_t len, Tx* tx) {
+// A SEND or WRITE packet that is to be built: all of it but its data.
+struct DataPacket {
+  wire::Packet p;
+  Op op{};
+  std::uint32_t psn = 0;
+  std::uint64_t off = 0;      // of its data in the message
+  std::uint64_t len = 0;      // bytes
+  std::uint32_t packets = 1;  // of the path MTU
+};
+
+// The packet of `len` bytes at r.packet.
+DataPacket describe(const Qp& qp, const SendMessage& m, const SendWqe& w, std::uint64_t len) {
+  const Requester& r = qp.transport->req;
+  DataPacket d;
+  d.psn = psn_add(m.first_psn, r.packet);
+  d.off = std::uint64_t{r.packet} * qp.mtu_bytes;
+  d.len = len;
+  d.packets = std::max<std::uint32_t>(1, static_cast<std::uint32_t>((len + qp.mtu_bytes - 1) / qp.mtu_bytes));
+  bool first = r.packet == 0, last = r.packet + d.packets == m.packets;
+  d.op = data_opcode(opcode_of(m), first, last);
+  d.p.reth = {w.raddr, w.rkey, m.length};
+  d.p.xrc_srq = w.xrc_srqn;
+  d.p.imm = w.imm;
+  d.p.ieth = w.imm;
+  d.p.bth.ack_req = is_reliable(qp.type) && (last || (m.first_seq + r.packet) % kAckEvery + d.packets >= kAckEvery);
+  d.p.bth.solicited = last && (m.fm_ce_se & prm::kWqeCtrlSolicited) != 0;
+  return d;
+}
+
+// The packet as one whose data the receiver fetches. False: the data cannot be named so.
+bool send_for_fetch(Lane& lane, Qp& qp, SendMessage& m, const SendWqe& w, DataPacket& d, Tx* tx) {
   wire::PeerFunction* peer = direct_peer(lane, qp);
   if (peer == nullptr) return false;
   rcu::ReadSection section;
   Pieces pieces;
-  if (!pieces.add(lane, qp, {w.segs.data(), w.nsegs}, nullptr, off, len, pci::DmaDir::kToDevice)) return false;
+  if (!pieces.add(lane, qp, {w.segs.data(), w.nsegs}, nullptr, d.off, d.len, pci::DmaDir::kToDevice)) return false;
   if (pieces.get().size() > kMaxFetchPieces) return false;
+  address_packet(qp, d.p, d.op, d.psn);
+  d.p.payload = std::span<const std::byte>(lane.tx_frame.data(), d.len);  // only its size counts
   lane.host_out = peer;
   *tx = Tx::kBusy;
-  if (!begin_fetch_packet(lane, *peer, qp, p, len, pieces.get())) return true;
-  m.fetched = true;
-  *tx = finish_packet(lane, qp, p);
+  if (!begin_fetch_packet(lane, *peer, qp, d.p, static_cast<std::uint32_t>(d.len), pieces.get())) return true;
+  m.by_reference = true;
+  *tx = finish_packet(lane, qp, d.p);
   return true;
+}
+
+Tx send_data(Lane& lane, Qp& qp, const SendWqe& w, DataPacket& d) {
+  std::byte* data = begin_packet(lane, qp, d.p, d.op, d.psn, d.len);
+  if (data == nullptr) return Tx::kBusy;
+  if (!gather(lane, qp, "gather", w, d.off, data, d.len)) return Tx::kFault;
+  Tx tx = finish_packet(lane, qp, d.p);
+  if (tx == Tx::kSent) charge(lane, qp, d.len);
+  return tx;
+}
+
+Tx send_datagram(Lane& lane, Qp& qp, const SendMessage& m, const SendWqe& w, DataPacket& d) {
+  std::byte* data = begin_datagram(lane, qp, w, d.p, opcode_of(m) == WqeOpcode::SEND_IMM, d.psn, d.len);
+  if (!gather(lane, qp, "gather", w, d.off, data, d.len)) return Tx::kFault;
+  Tx tx = finish_packet(lane, qp, d.p);
+  if (tx == Tx::kSent && d.p.bth.dest_qp == kMulticastQpn) loop_back_multicast(lane, qp, d.p);
+  return tx;
 }
 
 // Stages build and send from packet r.packet of message `m` on; *packets: how many of the message's have gone.
 Tx send_request(Lane& lane, Qp& qp, SendMessage& m, const SendWqe& w, std::uint32_t* packets) {
   *packets = 1;
   if (is_read_or_atomic(m)) return send_read_or_atomic(lane, qp, m, w);
-  Requester& r = qp.transport->req;
-  WqeOpcode op = opcode_of(m);
-  std::uint64_t off = std::uint64_t{r.packet} * qp.mtu_bytes;
-  std::uint32_t psn = psn_add(m.first_psn, r.packet);
-  const std::uint64_t uncut = uncut_data(lane, qp, m, off, psn);
-  bool fetch = uncut != 0 && to_fetch(qp, uncut) != 0;
-  for (;;) {
-    std::uint64_t len = std::min<std::uint64_t>(m.length - off, qp.mtu_bytes);
-    if (uncut != 0) len = fetch ? to_fetch(qp, uncut) : by_value(qp, uncut);
-    wire::Packet p;
-    p.reth = {w.raddr, w.rkey, m.length};
-    p.xrc_srq = w.xrc_srqn;
-    p.imm = w.imm;
-    p.ieth = w.imm;
-    *packets = std::max<std::uint32_t>(1, static_cast<std::uint32_t>((len + qp.mtu_bytes - 1) / qp.mtu_bytes));
-    bool first = r.packet == 0, last = r.packet + *packets == m.packets;
-    p.bth.ack_req = is_reliable(qp.type) && (last || (m.first_seq + r.packet) % kAckEvery + *packets >= kAckEvery);
-    p.bth.solicited = last && (m.fm_ce_se & prm::kWqeCtrlSolicited) != 0;
-    if (is_datagram(qp.type)) {
-      if (!gather(lane, qp, "gather", w, off, begin_datagram(lane, qp, w, p, op == WqeOpcode::SEND_IMM, psn, len), len)) return Tx::kFault;
-      Tx tx = finish_packet(lane, qp.qpn, p);
-      if (tx == Tx::kSent && p.bth.dest_qp == kMulticastQpn) loop_back_multicast(lane, qp, p);
-      return tx;
-    }
-    Op wire_op = data_opcode(op, first, last);
-    if (fetch) {
-      p.payload = std::span<const std::byte>(lane.tx_frame.data(), len);  // only its size counts
-      address_packet(qp, p, wire_op, psn);
+  const std::uint32_t at = qp.transport->req.packet;
+  const std::uint64_t off = std::uint64_t{at} * qp.mtu_bytes;
+  std::uint64_t len = std::min<std::uint64_t>(m.length - off, qp.mtu_bytes);
+  if (std::uint64_t uncut = uncut_data(lane, qp, m, off, psn_add(m.first_psn, at)); uncut != 0) {
+    if (std::uint64_t named = to_fetch(qp, uncut); named != 0) {
+      DataPacket d = describe(qp, m, w, named);
+      *packets = d.packets;
       Tx tx;
-      if (send_for_fetch(lane, qp, m, w, p, off, static_cast<std::uint32_t>(len), &tx)) return tx;
-      fetch = false;
-      continue;
+      if (send_for_fetch(lane, qp, m, w, d, &tx)) return tx;
     }
-    std::byte* data = begin_packet(lane, qp, p, wire_op, psn, len);
-    if (data == nullptr) return Tx::kBusy;
-    if (!gather(lane, qp, "gather", w, off, data, len)) return Tx::kFault;
-    Tx tx = finish_packet(lane, qp, p);
-    if (tx == Tx::kSent) charge(lane, qp, len);
-    return tx;
+    len = by_value(qp, uncut);
   }
+  DataPacket d = describe(qp, m, w, len);
+  *packets = d.packets;
+  return is_datagram(qp.type) ? send_datagram(lane, qp, m, w, d) : send_data(lane, qp, w, d);
 }
 
 // All of `m` has been executed without frames, and everything before it is complete.

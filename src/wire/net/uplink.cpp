@@ -206,6 +206,7 @@ PeerFunction* Uplink::peer(const Gid& dgid, std::uint32_t dest_qp) {
 }
 
 std::byte* Uplink::begin_record(PeerFunction& peer, std::size_t bytes) {
+  KeepErrno keep;  // a ring that is found broken is logged
   std::byte* at = switch_->begin_record(peer, bytes);
   if (at == nullptr) counters_.tx_busy.add();
   return at;
