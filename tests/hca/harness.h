@@ -232,8 +232,13 @@ class FakePort final : public wire::Port {
     }
     return n;
   }
-  bool hold_records = false;  // the receiver does not run
-  wire::PeerFunction* peer(const wire::Gid&, std::uint32_t) override { return near; }
+  bool hold_records = false;         // the receiver does not run
+  unsigned asked_before_gone = ~0u;  // so often the peer is still there
+  wire::PeerFunction* peer(const wire::Gid&, std::uint32_t) override {
+    if (asked_before_gone == 0) return nullptr;
+    --asked_before_gone;
+    return near;
+  }
   std::byte* begin_record(wire::PeerFunction&, std::size_t bytes) override {
     if (records.size() >= record_room) return nullptr;
     begun_.assign(bytes, std::byte{0xee});

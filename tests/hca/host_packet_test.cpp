@@ -314,6 +314,30 @@ TEST_F(HostPacket, NoRoomIsWaitedFor) {
   EXPECT_GT(bench.hca.data_path().counters().tx_busy, 0u);
 }
 
+// A peer that dies, or a trace that begins, at any moment: the next packet is a frame of at most the path MTU.
+TEST_F(HostPacket, TheWayEndsAtAnyMoment) {
+  connect();
+  acquaint();
+  Region src = region(1 << 17), dst = region(1 << 17, {}, 0x7e0000000000);
+  std::uint8_t seed = 9;
+  for (std::uint32_t n : {100u, 8192u, 100000u}) {
+    for (unsigned asked = 0; asked < 12; ++asked) {
+      SCOPED_TRACE(::testing::Message() << n << " bytes, gone when asked for the time " << asked);
+      fill(src, ++seed);
+      bench.port.asked_before_gone = asked;
+      post_recv(b, {sge(dst, 1 << 17)});
+      post(a, {.sges = {sge(src, n)}});
+      run();
+      pass(2);
+      EXPECT_EQ(syndromes(sends(a)), std::vector<unsigned>{0});
+      EXPECT_EQ(syndromes(recvs(b)), std::vector<unsigned>{0});
+      EXPECT_TRUE(same(src, dst, n));
+      bench.port.asked_before_gone = ~0u;
+    }
+  }
+  for (const auto& frame : bench.port.sent) EXPECT_LE(frame.size(), 1024u + 100) << "longer than the path MTU";
+}
+
 TEST_F(HostPacket, AnotherPathIsDropped) {
   connect();
   acquaint();

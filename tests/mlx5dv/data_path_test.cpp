@@ -717,6 +717,8 @@ TEST(Mkey, ListGoesIntoTheRequest) {
   mlx5dv_qp_init_attr dv = {};
   dv.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS;
   dv.send_ops_flags = MLX5DV_QP_EX_WITH_MR_LIST | MLX5DV_QP_EX_WITH_MR_INTERLEAVED | MLX5DV_QP_EX_WITH_MKEY_CONFIGURE;
+  a.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+  a.send_ops_flags = IBV_QP_EX_WITH_LOCAL_INV;
   ibv_qp* ib = create_qp(e.context(), &a, &dv);
   ASSERT_NE(nullptr, ib) << errno;
   Qp* qp = to_qp(ib);
@@ -774,6 +776,11 @@ TEST(Mkey, ListGoesIntoTheRequest) {
               qp->dv.wr_mkey_configure(&qp->dv, &key.dv, 1, &conf);
               qp->dv.wr_set_mkey_sig_block(&qp->dv, nullptr);
             }));
+  EXPECT_EQ(EINVAL, refused([&] {
+              q->wr_local_inv(q, key.dv.rkey);
+              qp->dv.wr_set_mkey_access_flags(&qp->dv, IBV_ACCESS_LOCAL_WRITE);
+            }))
+      << "the key of a request that was given up";
   EXPECT_EQ(EOPNOTSUPP, refused([&] {
               q->wr_flags = 0;
               qp->dv.wr_mr_list(&qp->dv, &key.dv, 0, 1, list);
@@ -827,7 +834,7 @@ TEST(Dc, EachRequestNamesItsTarget) {
   // The old call has no place for a target.
   ibv_send_wr wr = {}, *bad = nullptr;
   wr.opcode = IBV_WR_SEND;
-  EXPECT_EQ(EINVAL, e.ops.post_send ? e.ops.post_send(ib, &wr, &bad) : EINVAL);
+  EXPECT_EQ(EINVAL, e.ops.post_send(ib, &wr, &bad));
   EXPECT_EQ(0, e.ops.destroy_qp(ib));
   EXPECT_EQ(0, e.ops.destroy_cq(&cq->v.cq));
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Scheduling elements (general objects), packet pacing rates, and the parts of a QP that refer to them.
 #include "device/hca/cmd_handlers.h"
-#include "device/hca/data_path.h"
 #include "device/hca/qos.h"
 #include "prm/cmd_object.h"
 #include "prm/cmd_qp.h"
@@ -30,7 +29,6 @@ Status check_element(Command& c) {
 }
 
 SchedulingElement* named(Command& c) {
-  if (check_kind(c) != Status::OK) return nullptr;
   auto it = c.st.qos.elements.find(c.get<InHdr::obj_id>());
   return it == c.st.qos.elements.end() ? nullptr : &it->second;
 }
@@ -77,6 +75,7 @@ Status modify_general_object(Command& c) {
 }
 
 Status query_general_object(Command& c) {
+  if (Status s = check_kind(c); s != Status::OK) return s;
   const SchedulingElement* e = named(c);
   if (e == nullptr) return c.no_such("general object", c.get<InHdr::obj_id>());
   if (c.out_bytes.size() < q::kElemInBytes) return c.refuse(Status::BAD_OUTP_LEN, "a scheduling element needs {} bytes", q::kElemInBytes);
@@ -89,6 +88,7 @@ Status query_general_object(Command& c) {
 }
 
 Status destroy_general_object(Command& c) {
+  if (Status s = check_kind(c); s != Status::OK) return s;
   std::uint32_t id = c.get<InHdr::obj_id>();
   const SchedulingElement* e = named(c);
   if (e == nullptr) return c.no_such("general object", id);

@@ -5,8 +5,6 @@
 #include "prm/hca_cap.h"
 
 namespace uhca::hca::cmd {
-namespace {}  // namespace
-
 Status create_uctx(Command& c) {
   const void* uctx = c.at<prm::create_uctx_in::uctx>();
   std::uint32_t wanted = prm::get<prm::uctx::cap>(uctx);

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "base/log.h"
 #include "base/trace.h"
 #include "device/hca/lane.h"
 #include "device/hca/rc_packet.h"

@@ -38,8 +38,8 @@ void DataPath::qp_state_changed(Qp& qp, QpState from) {
   load_progress(lane, qp);
   hca::qp_state_changed(lane, qp, from);
   qp.transport->peer_path = path_hash(qp.path.dgid, qp.path.sgid);
-  if (from == QpState::kInit) qp.transport->peer_reaches_us = false;  // another peer, perhaps
   qp.transport->own_path = path_hash(qp.path.sgid, qp.path.dgid);
+  if (from == QpState::kInit) qp.transport->peer_reaches_us = false;  // another peer, perhaps
   lane.publisher.qp(qp);
 }
 void DataPath::qp_destroyed(Qp& qp) {

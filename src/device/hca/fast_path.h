@@ -8,7 +8,7 @@
 namespace uhca::hca {
 
 // Executes the RDMA WRITE or READ `m` (decoded: `w`), which is the oldest of the QP that is not complete and has sent nothing yet. False:
-// nothing has happened that the framed path would not do again in the same way; it must be sent as frames.
+// nothing has happened that the framed path would not do again in the same way; it must be sent as packets.
 bool execute_one_sided(Lane& lane, Qp& qp, SendMessage& m, const SendWqe& w);
 
 }  // namespace uhca::hca

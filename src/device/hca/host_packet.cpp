@@ -122,8 +122,10 @@ bool parse_host_packet(std::span<const std::byte> record, wire::Packet& p, HostB
   p.bth.opcode = static_cast<wire::Opcode>(h.opcode);
   const wire::OpcodeInfo& row = wire::info(p.bth.opcode);
   if (row.name == nullptr || wire::service_of(p.bth.opcode) != wire::Service::kRC) return false;
-  if (h.length > kMaxFetchPackets * std::uint32_t{4096}) return false;  // more than any sender of ours puts together
-  if (record.size() < sizeof h + row.ext_bytes || h.packets == 0 || h.dest_qpn > 0xffffff || h.psn > wire::kPsnMask) return false;
+  // As many packets as the data may need; without data it is one.
+  const bool data = wire::has(row.props, wire::Prop::kPayload);
+  if (h.packets == 0 || h.packets > (data ? kMaxFetchPackets : 1) || h.length > h.packets * std::uint32_t{4096}) return false;
+  if (record.size() < sizeof h + row.ext_bytes || h.dest_qpn > 0xffffff || h.psn > wire::kPsnMask) return false;
   std::span<const std::byte> behind = record.subspan(sizeof h + row.ext_bytes);
   std::uint8_t ext[wire::kMaxExtBytes];
   std::memcpy(ext, record.data() + sizeof h, row.ext_bytes);
@@ -136,7 +138,6 @@ bool parse_host_packet(std::span<const std::byte> record, wire::Packet& p, HostB
   body.packets = h.packets;
   body.length = h.length;
   body.fetch = (h.flags & kFetch) != 0;
-  const bool data = wire::has(row.props, wire::Prop::kPayload);
   if (!body.fetch) {
     p.payload = behind;
     return behind.size() == h.length && (data || h.length == 0);

@@ -30,11 +30,12 @@ struct HostBody {
   RangePiece at[kMaxFetchPieces];
 };
 
-// How much of a message's data, of which `left` bytes have never been sent, goes into the next packet at most: by value, or fetched (0: not).
+// How much of a message's data, of which `left` bytes have never been sent, goes into the next packet at most: by value, or fetched (0:
+// not).
 std::uint64_t by_value(const Qp& qp, std::uint64_t left);
 std::uint64_t to_fetch(const Qp& qp, std::uint64_t left);
 
-// As begin_packet() does for frames; nullptr: the port has no room. `fetch`: instead of data.
+// As begin_packet() does for frames; nullptr, false: the port has no room. A fetch packet names the data instead of carrying it.
 std::byte* begin_host_packet(Lane& lane, wire::PeerFunction& to, const Qp& qp, const wire::Packet& p, std::uint32_t payload);
 bool begin_fetch_packet(Lane& lane, wire::PeerFunction& to, const Qp& qp, const wire::Packet& p, std::uint32_t payload,
                         std::span<const RangePiece> pieces);

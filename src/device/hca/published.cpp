@@ -81,7 +81,7 @@ void Publisher::qp(Qp& qp) {
   e.remote_qpn.store(qp.remote_qpn, memory_order_relaxed);
   e.pd.store(qp.pd, memory_order_relaxed);
   e.rights.store((qp.rre ? kPublishedReadable : 0) | (qp.rwe ? kPublishedWritable : 0), memory_order_relaxed);
-  e.path.store(path_hash(qp.path.sgid, qp.path.dgid), memory_order_relaxed);
+  e.path.store(t.own_path, memory_order_relaxed);
   if (!was) {
     e.writes.store(0, memory_order_relaxed);
     e.reads.store(0, memory_order_relaxed);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // What an HCA function publishes for the functions of its host and user: the direct memory keys and the responders of its QPs, so that
 // an initiator can check and execute WRITE and READ itself (DESIGN, decision 5; pci/shared_area.h). The published tables say yes only:
-// whatever is not in them, or does not allow the operation, goes the framed way and gets its answer, or its NAK, there.
+// whatever is not in them, or does not allow the operation, goes as packets (host_packet.h, or frames) and gets its answer, or its NAK,
+// there.
 //
 // Each entry is guarded by a sequence word that is 0 while the entry is empty or changes; readers take it before and after. Written
 // with the lane's lock held.

@@ -144,7 +144,7 @@ void enter_error(Lane& lane, Qp& qp) {
   QpTransport& t = *qp.transport;
   if (trace::on()) trace::Event("state", "QP").hex("qpn", qp.qpn).str("to", "ERR").num("from", static_cast<int>(qp.state));
   qp.state = QpState::kErr;
-  count_one_sided(lane, qp);
+  load_progress(lane, qp);
   lane.publisher.withdraw_qp(qp);  // nobody writes to or reads from a QP in error
   lane.timers.stop(qp);
   t.req.rnr_wait = false;

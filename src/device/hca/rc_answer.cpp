@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "base/trace.h"
+#include "device/hca/direct.h"
 #include "device/hca/qp_error.h"
 #include "device/hca/rc_packet.h"
 #include "device/hca/rc_responder.h"
@@ -47,7 +48,7 @@ Tx send_read_response(Lane& lane, Qp& qp, const ResponseJob& j) {
   Op op = j.first ? (last ? Op::kReadResponseOnly : Op::kReadResponseFirst) : (last ? Op::kReadResponseLast : Op::kReadResponseMiddle);
   wire::Packet p;
   p.aeth = {static_cast<std::uint8_t>(wire::kAethAck | kNoCredits), j.msn};
-  std::byte* data = begin_packet(lane, qp, p, op, j.psn, n);
+  std::byte* data = begin_packet(lane, qp, direct_peer(lane, qp), p, op, j.psn, n);
   if (data == nullptr) return Tx::kBusy;
   if (n > 0) {
     KeyUser user{j.pd, qp.qpn, false};
@@ -72,7 +73,7 @@ Tx send_job(Lane& lane, Qp& qp, ResponseJob& j) {
   wire::Packet p;
   p.aeth = {static_cast<std::uint8_t>(wire::kAethAck | kNoCredits), j.msn};
   p.atomic_ack = j.value;
-  if (begin_packet(lane, qp, p, Op::kAtomicAcknowledge, j.psn, 0) == nullptr) return Tx::kBusy;
+  if (begin_packet(lane, qp, direct_peer(lane, qp), p, Op::kAtomicAcknowledge, j.psn, 0) == nullptr) return Tx::kBusy;
   return finish_packet(lane, qp, p);
 }
 
@@ -81,7 +82,8 @@ Tx send_acknowledge(Lane& lane, Qp& qp) {
   bool nak = r.answer == Responder::Answer::kNak;
   wire::Packet p;
   p.aeth = {nak ? r.nak_syndrome : static_cast<std::uint8_t>(wire::kAethAck | kNoCredits), r.msn};
-  if (begin_packet(lane, qp, p, Op::kAcknowledge, nak ? r.nak_psn : psn_add(r.epsn, wire::kPsnMask), 0) == nullptr) return Tx::kBusy;
+  std::uint32_t psn = nak ? r.nak_psn : psn_add(r.epsn, wire::kPsnMask);
+  if (begin_packet(lane, qp, direct_peer(lane, qp), p, Op::kAcknowledge, psn, 0) == nullptr) return Tx::kBusy;
   return finish_packet(lane, qp, p);
 }
 

@@ -33,9 +33,10 @@ void address_packet(const Qp& qp, wire::Packet& p, wire::Op op, std::uint32_t ps
   p.dc_eth = {qp.dc_key, qp.dc_session, qp.qpn, qp.dc_start_psn};  // a DCI's requests carry it
 }
 
-std::byte* begin_packet(Lane& lane, const Qp& qp, wire::Packet& p, wire::Op op, std::uint32_t psn, std::size_t payload) {
+std::byte* begin_packet(Lane& lane, const Qp& qp, wire::PeerFunction* peer, wire::Packet& p, wire::Op op, std::uint32_t psn,
+                        std::size_t payload) {
   address_packet(qp, p, op, psn);
-  if (wire::PeerFunction* peer = direct_peer(lane, qp)) {
+  if (peer != nullptr) {
     lane.host_out = peer;
     p.payload = std::span<const std::byte>(lane.tx_frame.data(), payload);  // only its size counts
     return begin_host_packet(lane, *peer, qp, p, static_cast<std::uint32_t>(payload));

@@ -28,7 +28,10 @@ std::uint16_t detour(std::uint16_t udp_sport, unsigned n);
 // Fills net header and BTH (destination QP, P_Key, PSN) of `p`, emits its headers and returns where `payload` bytes of data go: into a
 // frame, or into a host packet (host_packet.h) where the peer takes these. nullptr: no room now. The extension headers that the opcode has
 // must have been set before.
-std::byte* begin_packet(Lane& lane, const Qp& qp, wire::Packet& p, wire::Op op, std::uint32_t psn, std::size_t payload);
+// `peer`: what direct_peer() has just said; asked once per packet, as the answer changes when the peer dies or tracing begins, and a frame
+// holds no more than the path MTU.
+std::byte* begin_packet(Lane& lane, const Qp& qp, wire::PeerFunction* peer, wire::Packet& p, wire::Op op, std::uint32_t psn,
+                        std::size_t payload);
 // Emits the headers of `p`, complete but for its payload's size, and returns where `payload` bytes of data go.
 std::byte* begin_headers(Lane& lane, wire::Packet& p, std::size_t payload);
 // Net header and BTH alone.

@@ -203,18 +203,18 @@ Tx send_read_or_atomic(Lane& lane, Qp& qp, const SendMessage& m, const SendWqe& 
     p.atomic_eth = {w.raddr, w.rkey, w.swap_add, w.compare};
     wire_op = op == WqeOpcode::ATOMIC_CS ? Op::kCompareSwap : Op::kFetchAdd;
   }
-  if (begin_packet(lane, qp, p, wire_op, psn_add(m.first_psn, m.got), 0) == nullptr) return Tx::kBusy;
+  if (begin_packet(lane, qp, direct_peer(lane, qp), p, wire_op, psn_add(m.first_psn, m.got), 0) == nullptr) return Tx::kBusy;
   return finish_packet(lane, qp, p);
 }
 
 // The data of `m` from `off` on that may go with packets of more than the path MTU, in bytes; 0: none. That is where no wire is between,
 // what has never been sent (receivers tell duplicates by their first PSN), and of a WRITE with immediate all but the last packet, which
 // takes a receive WQE.
-std::uint64_t uncut_data(Lane& lane, const Qp& qp, const SendMessage& m, std::uint64_t off, std::uint32_t psn) {
+std::uint64_t uncut_data(const Qp& qp, const wire::PeerFunction* peer, const SendMessage& m, std::uint64_t off, std::uint32_t psn) {
+  if (peer == nullptr || psn != qp.transport->req.max_psn) return 0;
   std::uint64_t left = m.length - off;
   if (opcode_of(m) == WqeOpcode::RDMA_WRITE_IMM && left > qp.mtu_bytes) left = std::uint64_t{m.packets - 1} * qp.mtu_bytes - off;
-  if (left <= qp.mtu_bytes || psn != qp.transport->req.max_psn || direct_peer(lane, qp) == nullptr) return 0;
-  return left;
+  return left <= qp.mtu_bytes ? 0 : left;
 }
 
 // A SEND or WRITE packet that is to be built: all of it but its data.
@@ -247,25 +247,23 @@ DataPacket describe(const Qp& qp, const SendMessage& m, const SendWqe& w, std::u
 }
 
 // The packet as one whose data the receiver fetches. False: the data cannot be named so.
-bool send_for_fetch(Lane& lane, Qp& qp, SendMessage& m, const SendWqe& w, DataPacket& d, Tx* tx) {
-  wire::PeerFunction* peer = direct_peer(lane, qp);
-  if (peer == nullptr) return false;
+bool send_for_fetch(Lane& lane, Qp& qp, wire::PeerFunction& peer, SendMessage& m, const SendWqe& w, DataPacket& d, Tx* tx) {
   rcu::ReadSection section;
   Pieces pieces;
   if (!pieces.add(lane, qp, {w.segs.data(), w.nsegs}, nullptr, d.off, d.len, pci::DmaDir::kToDevice)) return false;
   if (pieces.get().size() > kMaxFetchPieces) return false;
   address_packet(qp, d.p, d.op, d.psn);
   d.p.payload = std::span<const std::byte>(lane.tx_frame.data(), d.len);  // only its size counts
-  lane.host_out = peer;
+  lane.host_out = &peer;
   *tx = Tx::kBusy;
-  if (!begin_fetch_packet(lane, *peer, qp, d.p, static_cast<std::uint32_t>(d.len), pieces.get())) return true;
+  if (!begin_fetch_packet(lane, peer, qp, d.p, static_cast<std::uint32_t>(d.len), pieces.get())) return true;
   m.by_reference = true;
   *tx = finish_packet(lane, qp, d.p);
   return true;
 }
 
-Tx send_data(Lane& lane, Qp& qp, const SendWqe& w, DataPacket& d) {
-  std::byte* data = begin_packet(lane, qp, d.p, d.op, d.psn, d.len);
+Tx send_data(Lane& lane, Qp& qp, wire::PeerFunction* peer, const SendWqe& w, DataPacket& d) {
+  std::byte* data = begin_packet(lane, qp, peer, d.p, d.op, d.psn, d.len);
   if (data == nullptr) return Tx::kBusy;
   if (!gather(lane, qp, "gather", w, d.off, data, d.len)) return Tx::kFault;
   Tx tx = finish_packet(lane, qp, d.p);
@@ -288,18 +286,19 @@ Tx send_request(Lane& lane, Qp& qp, SendMessage& m, const SendWqe& w, std::uint3
   const std::uint32_t at = qp.transport->req.packet;
   const std::uint64_t off = std::uint64_t{at} * qp.mtu_bytes;
   std::uint64_t len = std::min<std::uint64_t>(m.length - off, qp.mtu_bytes);
-  if (std::uint64_t uncut = uncut_data(lane, qp, m, off, psn_add(m.first_psn, at)); uncut != 0) {
+  wire::PeerFunction* peer = direct_peer(lane, qp);
+  if (std::uint64_t uncut = uncut_data(qp, peer, m, off, psn_add(m.first_psn, at)); uncut != 0) {
     if (std::uint64_t named = to_fetch(qp, uncut); named != 0) {
       DataPacket d = describe(qp, m, w, named);
       *packets = d.packets;
       Tx tx;
-      if (send_for_fetch(lane, qp, m, w, d, &tx)) return tx;
+      if (send_for_fetch(lane, qp, *peer, m, w, d, &tx)) return tx;
     }
     len = by_value(qp, uncut);
   }
   DataPacket d = describe(qp, m, w, len);
   *packets = d.packets;
-  return is_datagram(qp.type) ? send_datagram(lane, qp, m, w, d) : send_data(lane, qp, w, d);
+  return is_datagram(qp.type) ? send_datagram(lane, qp, m, w, d) : send_data(lane, qp, peer, w, d);
 }
 
 // All of `m` has been executed without frames, and everything before it is complete.

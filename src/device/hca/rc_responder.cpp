@@ -325,14 +325,18 @@ Stage fetch_write(Inbound& in, const KeyView& v, std::uint64_t va) {
   return Stage::kComplete;
 }
 
+// A short message of one packet goes into the CQE (complete() puts it there); never with the wrong length.
+bool goes_into_cqe(const Inbound& in) {
+  return in.is(Prop::kSend) && in.is(Prop::kFirst) && in.is(Prop::kLast) && !in.to_fetch() && in.len() <= recv_inline_limit(in.qp);
+}
+
 Stage execute_send(Inbound& in) {
   if (in.to_fetch()) {
     if (Stage s = fetch_send(in); s != Stage::kComplete) return s;
   }
   if (in.is(Prop::kIeth) && !invalidate_key(in.lane, in.user(), in.p.ieth)) return access_error(in, "rkey");
-  // A short message of one packet may go into the CQE (complete() puts it there); never with the wrong length.
-  bool in_cqe = in.is(Prop::kFirst) && in.is(Prop::kLast) && in.len() <= recv_inline_limit(in.qp);
-  if (!in_cqe && !in.to_fetch() && !scatter_recv(in.lane, in.qp, in.r.received, in.p.payload.data(), in.len(), in.is(Prop::kLast))) {
+  if (!goes_into_cqe(in) && !in.to_fetch() &&
+      !scatter_recv(in.lane, in.qp, in.r.received, in.p.payload.data(), in.len(), in.is(Prop::kLast))) {
     count<Qc::resp_local_protection>(in.lane, in.qp);
     return refuse_request(in, NakCode::kRemoteOperational, kLocalProtScatter, "execute");
   }
@@ -400,7 +404,7 @@ Stage complete(Inbound& in) {
     c.byte_cnt = static_cast<std::uint32_t>(in.r.received);
     c.imm = in.is(Prop::kIeth) ? in.p.ieth : in.p.imm;
     c.solicited = in.p.bth.solicited;
-    if (in.is(Prop::kSend) && in.is(Prop::kFirst) && in.len() <= recv_inline_limit(in.qp)) c.data = in.p.payload;
+    if (goes_into_cqe(in)) c.data = in.p.payload;
     complete_recv(in.lane, in.qp, c);
     const Srq* srq = in.r.recv_wqe.srq;
     if (completion_is_lost(in, srq)) return lost_completion(in, "complete", srq);

@@ -3,11 +3,12 @@
 #pragma once
 
 #include "device/hca/lane.h"
+#include "wire/net/peek.h"
 
 namespace uhca::hca {
 
 inline constexpr std::uint32_t kGsiQpn = 1;
-inline constexpr std::uint32_t kMulticastQpn = 0xffffff;
+inline constexpr std::uint32_t kMulticastQpn = wire::kGroupQpn;
 // In front of the data of every received datagram: a GRH, or the IPv4 header in the second half of its room.
 inline constexpr std::size_t kGrhBytes = 40;
 

@@ -334,7 +334,7 @@ void mlx5_core_dev::async_eqe(void* self, const std::uint8_t* eqe) {
         listener(dev.port_context_.load(std::memory_order_acquire), static_cast<std::uint8_t>(prm::get<prm::eqe::event_sub_type>(eqe)));
       break;
     case EventType::DCT_DRAINED:
-    case EventType::DCT_KEY_VIOLATION: break;  // DCTs are made through DEVX only, and the tap has had the event
+    case EventType::DCT_KEY_VIOLATION: break;  // nobody in the driver waits for them; the tap has had the event
     default: log::warn("event {:#x} has no receiver", static_cast<unsigned>(type)); break;
   }
 }

@@ -34,7 +34,9 @@ Status destroy_in_hardware(mlx5_ib_qp& qp) {
   auto uid = static_cast<std::uint16_t>(prm::get<prm::create_dct_in::uid>(d.create));
   if (!d.drained) UHCA_CHECK(simple(m, prm::Opcode::DRAIN_DCT, d.dctn, uid));
   d.drained = true;
-  return simple(m, prm::Opcode::DESTROY_DCT, d.dctn, uid);
+  UHCA_CHECK(simple(m, prm::Opcode::DESTROY_DCT, d.dctn, uid));
+  d.dctn = 0;
+  return success();
 }
 
 Status to_init(mlx5_ib_qp& qp, const ib_qp_attr& a, std::uint32_t mask) {
@@ -61,6 +63,7 @@ Status to_rtr(mlx5_ib_qp& qp, const ib_qp_attr& a, std::uint32_t mask, Udata* ud
   if (!is_valid_mask(mask, IB_QP_STATE | IB_QP_MIN_RNR_TIMER | IB_QP_AV | IB_QP_PATH_MTU, 0))
     return refuse(EINVAL, "modify DCT: INIT -> RTR with attribute mask {:#x}", mask);
   Dct& d = *qp.dct;
+  if (d.dctn != 0) UHCA_CHECK(destroy_in_hardware(qp));  // left over: its number could not be told to the program
   void* c = context_of(d);
   prm::set<prm::dctc::min_rnr_nak>(c, a.min_rnr_timer & 0x1f);
   prm::set<prm::dctc::tclass>(c, a.ah_attr.traffic_class);
@@ -139,7 +142,7 @@ Status query_dct(mlx5_ib_qp& qp, ib_qp_attr& a, std::uint32_t mask) {
 }
 
 Status destroy_dct(mlx5_ib_qp& qp) {
-  if (qp.state != S::RTR) return success();
+  if (qp.dct->dctn == 0) return success();
   UHCA_CHECK(destroy_in_hardware(qp));
   qp.state = S::RESET;
   return success();

@@ -308,7 +308,8 @@ bool devx_is_about(const ib_uobject& uobj, const DevxCommand& cmd) {
     case UVERBS_OBJECT_CQ: return id == devx::encode(prm::Opcode::CREATE_CQ, static_cast<const ib_cq*>(uobj.object)->hw_cqn());
     case UVERBS_OBJECT_QP: {
       const auto* qp = static_cast<const ib_qp*>(uobj.object);
-      if (const auto& dct = static_cast<const mlx5_ib_qp*>(qp)->dct; dct) return id == devx::encode(prm::Opcode::CREATE_DCT, dct->dctn);
+      if (const auto& dct = static_cast<const mlx5_ib_qp*>(qp)->dct; dct)
+        return dct->dctn != 0 && id == devx::encode(prm::Opcode::CREATE_DCT, dct->dctn);
       return qp->qp_type != ib_qp_type::RAW_PACKET && id == devx::encode(prm::Opcode::CREATE_QP, qp->qp_num);
     }
     case UVERBS_OBJECT_SRQ: {

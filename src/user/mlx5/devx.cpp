@@ -103,7 +103,7 @@ int command_error(int err, const void* out) {
   if (err != EREMOTEIO) return err;
   using S = prm::CmdStatus;
   switch (static_cast<S>(prm::get<prm::cmd_out::status>(out))) {
-    case S::OK: return 0;
+    case S::OK: return EIO;  // it failed all the same
     case S::RES_BUSY: return EBUSY;
     case S::LIM: return ENOMEM;
     case S::NO_RES: return EAGAIN;

@@ -58,6 +58,7 @@ bool begin(Qp* qp, const mlx5dv_mkey& mkey) {
   prm::set<prm::wqe_umr_ctrl_seg::flags>(b.umr, prm::kUmrInline);
   prm::set<prm::wqe_umr_ctrl_seg::mkey_mask>(b.umr, prm::kUmrMaskFree | prm::kUmrMaskMkey);
   prm::set<prm::wqe_mkey_context_seg::qpn_mkey>(b.mkey_context, 0xffffff00u | (mkey.lkey & 0xff));
+  b.mkey = nullptr;
   b.open = true;
   ++b.nreq;
   return true;

@@ -78,6 +78,7 @@ bool begin(ibv_qp_ex* q, ibv_wr_opcode op, std::uint32_t imm, std::uint8_t umr_w
   bool addressed = qp->transport && op != IBV_WR_BIND_MW && op != IBV_WR_LOCAL_INV;
   b.address = addressed ? b.cursor.take(qp->transport) : nullptr;
   b.setters_left = addressed ? 2 : 1;
+  b.mkey = nullptr;  // of a request before this one that was given up
   b.open = true;
   ++b.nreq;
   return true;
