@@ -46,8 +46,14 @@ Status Exchange::start() {
 bool Exchange::give(const std::string& name, const HandedMad& m) {
   Status s = call(name, bytes_of(m));
   if (s.code() == ECONNREFUSED) return false;
-  // Descriptors that we lack, an owner that is stopped: none of that makes it nobody's.
-  if (!s) (void)refuse(s.code(), "cm: a MAD cannot be handed on to {}: dropped", name);
+  if (!s) {
+    // Descriptors that we lack, an owner that is stopped: none of that makes it nobody's.
+    (void)refuse(s.code(), "cm: a MAD cannot be handed on to {}: dropped", name);
+  } else if (trace::on()) {
+    Mad mad;
+    mad.bytes = m.mad;
+    trace::Event("mad", "hand_on").str("attr", to_string(cm_attr(mad))).hex("remote_comm_id", cm_remote_comm_id(mad));
+  }
   return true;
 }
 
@@ -86,8 +92,6 @@ Exchange::Owner Exchange::hand_on(const Mad& mad, const MadInfo& info) {
         if (auto n = static_cast<std::uint32_t>(std::strtoul(f.c_str(), nullptr, 10)); n != function_) by_function(n, m);
     }
   }
-  if (owner == Owner::kOther && trace::on())
-    trace::Event("mad", "hand_on").str("attr", to_string(cm_attr(mad))).hex("remote_comm_id", cm_remote_comm_id(mad));
   return owner;
 }
 

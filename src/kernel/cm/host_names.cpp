@@ -31,7 +31,6 @@ int seqpacket() {
   return static_cast<int>(syscall(SYS_socket, AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
 }
 
-constexpr int kBacklog = 4096;
 
 }  // namespace
 

@@ -14,6 +14,8 @@
 namespace uhca::kernel::cm {
 
 // Owns a bound name.
+inline constexpr int kBacklog = 4096;  // callers that wait at a name
+
 class HostName {
  public:
   HostName() = default;

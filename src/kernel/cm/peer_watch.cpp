@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT
 #include "kernel/cm/peer_watch.h"
 
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -49,7 +51,10 @@ void PeerWatch::add(std::uint32_t function) {
 }
 
 void PeerWatch::stays(int caller_fd) {
-  if (listeners_.size() == kMostListeners) {
+  rlimit files{};
+  getrlimit(RLIMIT_NOFILE, &files);
+  // The descriptors are the program's; whoever is on this host can call.
+  if (listeners_.size() >= std::min<std::size_t>(kMostListeners, files.rlim_cur / 4)) {
     std::uint8_t no = 0;
     syscall(SYS_sendto, caller_fd, &no, sizeof no, MSG_DONTWAIT | MSG_NOSIGNAL, nullptr, 0);
     watch_(context_, caller_fd, false);

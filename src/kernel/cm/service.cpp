@@ -24,6 +24,7 @@
 namespace uhca::kernel::cm {
 namespace {
 
+constexpr unsigned kCallersAtOnce = 64;   // with the lock held; the others wait for the next round
 constexpr std::size_t kMaxCallers = 256;  // that are connected and have not spoken yet
 constexpr char kPrefix[] = "uhca/v1/cm/";
 
@@ -257,7 +258,7 @@ void Service::after_work() {
   // What was sent to an address of this host has come back to our own QP1 already. Handed on here, it is out of the process before the
   // program's command returns: it may exit next, and a kernel would not die with it.
   take_arrived();
-  if (peers_->any_dead() || next_deadline() < sleeping_until_.load(std::memory_order_relaxed)) wake();
+  if (next_deadline() < sleeping_until_.load(std::memory_order_relaxed)) wake();
 }
 
 void Service::ensure_thread() {
@@ -296,9 +297,13 @@ void Service::serve_caller(int fd) {
   if (took == Exchange::Took::kNotYet) {
     if (at != callers_.end()) return;  // it waits already
     if (callers_.size() == kMaxCallers) {
-      // Ours speak at once: the oldest is none of them.
-      fd::close(callers_.front());
-      callers_.pop_front();
+      // Ours speak at once: the oldest is none of them, unless it has spoken since we looked.
+      int oldest = callers_.front();
+      serve_caller(oldest);
+      if (!callers_.empty() && callers_.front() == oldest) {
+        fd::close(oldest);
+        callers_.pop_front();
+      }
     }
     callers_.push_back(fd);
     epoll_event e{EPOLLIN, {.fd = fd}};
@@ -333,7 +338,7 @@ void Service::met(std::uint32_t function) {
 void Service::take_leave() {
   if (!peers_->any_dead()) return;
   // What they said themselves comes first.
-  (void)serve_callers(exchange_->fd());
+  (void)serve_callers(exchange_->fd(), kBacklog);
   for (std::uint32_t function : peers_->dead()) {
     if (trace::on()) trace::Event("cm", "peer_died").unum("function", function);
     cm_->last_words(function);
@@ -341,6 +346,7 @@ void Service::take_leave() {
 }
 
 Nanos Service::next_deadline() const {
+  if (peers_->any_dead()) return 0;
   return std::min({cm_->next_deadline(), cma_->next_deadline(), early_.next_deadline()});
 }
 
@@ -388,7 +394,7 @@ bool Service::attend() {
       reap_locked();
       continue;
     }
-    if (!serve_callers(fd)) exhausted = true;
+    if (!serve_callers(fd, kCallersAtOnce)) exhausted = true;
   }
   take_arrived();
   while (auto r = early_.due(now_)) dispatch(*r);
@@ -399,9 +405,13 @@ bool Service::attend() {
   return !exhausted;
 }
 
-bool Service::serve_callers(int listening_fd) {
-  for (int caller; (caller = accept_call(listening_fd)) >= 0;) serve_caller(fd::adopt(caller));
-  return errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM;
+bool Service::serve_callers(int listening_fd, unsigned most) {
+  for (unsigned n = 0; n < most; ++n) {
+    int caller = accept_call(listening_fd);
+    if (caller < 0) return errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM;
+    serve_caller(fd::adopt(caller));
+  }
+  return true;
 }
 
 // ---------------------------------------------------------------- what the communication manager asks

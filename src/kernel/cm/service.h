@@ -63,7 +63,7 @@ class Service final : public CmDevice, public RdmaCmEnvironment {
   void run();
   // Sleeps until something is to be done, and does it. False: this process has no descriptors left for those who call.
   bool attend();
-  bool serve_callers(int listening_fd);
+  bool serve_callers(int listening_fd, unsigned most);
   // A caller whose message may still be on its way: a connection that was accepted in between.
   void serve_caller(int fd);
   void mad_arrived(const Mad& mad, const MadInfo& info);

@@ -536,7 +536,7 @@ Result<std::unique_ptr<ib_xrcd>> ib_alloc_xrcd(ib_device& dev, Udata* udata);
 Status ib_dealloc_xrcd(ib_xrcd& xrcd);  // EBUSY
 // Another opening of the shared QP of that number; EINVAL: the domain has none.
 Result<std::unique_ptr<ib_qp>> ib_open_qp(ib_xrcd& xrcd, std::uint32_t qp_num, ib_qp_type type);
-// For ib_create_qp and ib_destroy_qp. Takes the QP in any case: on failure it is destroyed.
+// For ib_create_qp and ib_destroy_qp.
 std::unique_ptr<ib_qp> ib_share_qp(std::unique_ptr<ib_qp> qp, ib_xrcd& xrcd);
 Status ib_close_qp(ib_qp& opening);
 // The access flags that reg_mr accepts (Linux: ib_check_mr_access). EINVAL, EOPNOTSUPP with reasons.
