@@ -159,8 +159,10 @@ TEST(PrmOracle, EveryFieldLiesWhereTheKernelPutsIt) {
   std::string text = kernel_headers();
   ASSERT_FALSE(text.empty()) << "install linux-headers-amd64";
   Ifc ifc(text);
-  const std::set<std::string> elsewhere = {"wqe_ctrl_seg", "wqe_raddr_seg", "wqe_atomic_seg", "wqe_data_seg", "wqe_inline_seg", "wqe_av", "wqe_eth_seg",
-                                           "wqe_srq_next_seg", "wqe_umr_ctrl_seg", "wqe_umr_klm_seg", "wqe_xrc_seg", "wqe_umr_mkey_seg", "wqe_mkey_context_seg", "cqe64", "err_cqe"};
+  const std::set<std::string> elsewhere = {"wqe_ctrl_seg",         "wqe_raddr_seg",   "wqe_atomic_seg", "wqe_data_seg",
+                                           "wqe_inline_seg",       "wqe_av",          "wqe_eth_seg",    "wqe_srq_next_seg",
+                                           "wqe_umr_ctrl_seg",     "wqe_umr_klm_seg", "wqe_xrc_seg",    "wqe_umr_mkey_seg",
+                                           "wqe_mkey_context_seg", "cqe64",           "err_cqe"};
   int layouts = 0, fields = 0;
   for (const prm::LayoutInfo* layout : prm::all_layouts()) {
     const std::string name = std::string("mlx5_ifc_") + layout->name + "_bits";
@@ -170,7 +172,11 @@ TEST(PrmOracle, EveryFieldLiesWhereTheKernelPutsIt) {
       continue;
     }
     ++layouts;
-    EXPECT_EQ(layout->bits, ifc.bits(name)) << layout->name;
+    // Headers of Debian 12 without its security updates know less of this register: its first twelve words of data.
+    bool older = std::string(layout->name) == "mcia_reg" && ifc.bits(name) == 0x200;
+    if (!older) {
+      EXPECT_EQ(layout->bits, ifc.bits(name)) << layout->name;
+    }
     for (std::size_t i = 0; i < layout->nfields; ++i) {
       const prm::FieldInfo& f = layout->fields[i];
       std::string field = f.name;
