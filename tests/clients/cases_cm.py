@@ -3,12 +3,13 @@
 import hashlib
 import os
 import re
+import signal
 import socket
 import subprocess
 import tempfile
 import time
 
-from rig import BUILD, Failure, Namespaces, Place, finish, free_port, output, require, sh, stop, wait_listening
+from rig import BUILD, Namespaces, Place, finish, free_port, output, pair, require, stop, wait_for, wait_listening
 
 TCP, UDP, IB = 0x106, 0x111, 0x13f  # port spaces
 NOBODY, DAEMON = 65534, 1
@@ -32,33 +33,16 @@ def cm_listening(place, port, ps):
     return re.search(r": \S+ \S+ 00010000 .*@uhca/v1/cm/port/%x/%d/" % (ps, port), table)
 
 
-def wait_cm(server, place, port, ps):
-    for _ in range(600):
-        if cm_listening(place, port, ps):
-            return
-        if server.poll() is not None:
-            raise Failure("server ended with %d before it listened:\n%s" % (server.returncode, output(server)))
-        time.sleep(0.05)
-    raise Failure("server never listened:\n" + output(server))
+def wait_cm(server, place, port, ps=TCP):
+    wait_for(lambda: cm_listening(place, port, ps), server, "listened")
 
 
 def both(server_place, client_place, server_words, client_words, port, ps=TCP, expect=(), server_expect=(), never=(), limit=60):
     """Both to their end with exit status 0; `expect` and `server_expect` are found in the outputs, `never` is not."""
-    server = server_place.start(*server_words)
-    client = None
-    try:
-        if port:
-            wait_cm(server, server_place, port, ps)
-        else:
-            time.sleep(1)
-        client = client_place.start(*[own_address(server_place) if w == "ADDRESS" else w for w in client_words])
-        client_out = finish(client, limit)
-        server_out = finish(server, limit)
-    finally:
-        stop(server, *([client] if client else []))
+    client_words = [own_address(server_place) if w == "ADDRESS" else w for w in client_words]
+    ready = (lambda server: wait_cm(server, server_place, port, ps)) if port else (lambda server: time.sleep(1))
+    server_out, client_out = pair(server_place, client_place, server_words, client_words, port, limit, ready)
     text = "client:\n%s\nserver:\n%s" % (client_out, server_out)
-    require(client.returncode == 0, "client: exit status %d\n%s" % (client.returncode, text))
-    require(server.returncode == 0, "server: exit status %d\n%s" % (server.returncode, text))
     for e in expect:
         require(re.search(e, client_out), "%r not in the client's output\n%s" % (e, text))
     for e in server_expect:
@@ -174,9 +158,7 @@ def mckey(s, c):
     client = None
     try:
         # Messages to a group that nobody has joined yet are lost.
-        while not joined(s):
-            require(server.poll() is None, "ended before it joined:\n" + output(server))
-            time.sleep(0.05)
+        wait_for(lambda: joined(s), server, "joined")
         time.sleep(0.3)
         client = c.start("mckey", "-m", "239.1.1.1", "-b", own_address(c), "-c", "1", "-C", "10", "-s")
         outs = finish(client), finish(server)
@@ -217,12 +199,10 @@ def stopped(place):
     idle = place.start("rping", "-s", "-a", "0.0.0.0", "-p", "7777", "-v")
     try:
         wait_cm(idle, place, 7777, TCP)
-        os.kill(idle.pid, 19)
-        for child in subprocess.run(["pgrep", "-P", str(idle.pid)], stdout=subprocess.PIPE, text=True).stdout.split():
-            os.kill(int(child), 19)
+        os.kill(idle.pid, signal.SIGSTOP)
         rping(place, place, count=5)
     finally:
-        os.kill(idle.pid, 18)
+        os.kill(idle.pid, signal.SIGCONT)
         stop(idle)
 
 
@@ -233,9 +213,7 @@ def killed(place, victim):
     try:
         wait_cm(ends[0], place, 7781, TCP)
         ends.append(place.start(*words, "-c"))
-        while "ping data" not in output(ends[0]):
-            require(all(e.poll() is None for e in ends), "ended early:\n" + output(ends[0]) + output(ends[1]))
-            time.sleep(0.05)
+        wait_for(lambda: "ping data" in output(ends[0]), ends[1], "was answered")
         ends[victim].kill()
         ends[victim].wait()
         out = finish(ends[1 - victim], 10)

@@ -4,8 +4,8 @@ import os
 import re
 import tempfile
 
-from cases_cm import own_address, wait_cm
-from rig import Place, finish, free_port, require, sh, stop, wait_listening
+from cases_cm import both, own_address
+from rig import Place, finish, free_port, pair, require, sh
 
 
 def ucx(core, transports, test):
@@ -13,18 +13,10 @@ def ucx(core, transports, test):
     # Whoever rings doorbells without a call waits for the service thread to look: milliseconds each, while both ends spin on two processors.
     count = "20" if "mlx5" in transports and test == "tag_lat" else "200"
     place = Place(rdma_core=core, env={"UCX_TLS": transports + ",self", "UCX_NET_DEVICES": "mlx5_0:1"})
-    port = str(free_port())
-    server = place.start("ucx_perftest", "-p", port)
-    client = None
-    try:
-        wait_listening(server, int(port))
-        client = place.start("ucx_perftest", "-p", port, "127.0.0.1", "-t", test, "-n", count, "-w", "5", "-s", "4096", "-f")
-        out = finish(client)
-        server_out = finish(server)
-    finally:
-        stop(server, *([client] if client else []))
+    port = free_port()
+    words = ["ucx_perftest", "-p", str(port)]
+    server_out, out = pair(place, place, words, words + ["127.0.0.1", "-t", test, "-n", count, "-w", "5", "-s", "4096", "-f"], port)
     text = "client:\n%s\nserver:\n%s" % (out, server_out)
-    require(client.returncode == 0 and server.returncode == 0, "exit status %d, %d\n%s" % (client.returncode, server.returncode, text))
     require(re.search(r"(?m)^ +%s +[\d.]+ +([\d.]+|inf) +[\d.]+ " % count, out), "no result row\n" + text)
     require(not re.search("not available|ERROR", text), text)
 
@@ -33,17 +25,8 @@ def fi_pingpong(provider, kind):
     place = Place()
     port = free_port()
     words = ["fi_pingpong", "-p", provider, "-e", kind, "-c", "-I", "20", "-S", "4096"]
-    server = place.start(*words, "-B", str(port))
-    client = None
-    try:
-        wait_listening(server, port)
-        client = place.start(*words, "-P", str(port), own_address(place))
-        out = finish(client)
-        server_out = finish(server)
-    finally:
-        stop(server, *([client] if client else []))
+    server_out, out = pair(place, place, words + ["-B", str(port)], words + ["-P", str(port), own_address(place)], port)
     text = "client:\n%s\nserver:\n%s" % (out, server_out)
-    require(client.returncode == 0 and server.returncode == 0, "exit status %d, %d\n%s" % (client.returncode, server.returncode, text))
     require(re.search(r"(?m)^4k +20 +=20 +", out), "no result row\n" + text)
 
 
@@ -51,17 +34,9 @@ def fio(verb):
     place = Place()
     port = free_port()
     common = ["fio", "--ioengine=rdma", "--port=%d" % port, "--bs=64k", "--size=4m", "--iodepth=8"]
-    server = place.start(*common, "--name=target", "--rw=read")
-    client = None
-    try:
-        wait_cm(server, place, port, 0x106)
-        client = place.start(*common, "--name=initiator", "--hostname=" + own_address(place), "--verb=" + verb, "--rw=write")
-        out = finish(client)
-        server_out = finish(server)
-    finally:
-        stop(server, *([client] if client else []))
+    server_out, out = both(place, place, common + ["--name=target", "--rw=read"],
+                           common + ["--name=initiator", "--hostname=" + own_address(place), "--verb=" + verb, "--rw=write"], port)
     text = "client:\n%s\nserver:\n%s" % (out, server_out)
-    require(client.returncode == 0 and server.returncode == 0, "exit status %d, %d\n%s" % (client.returncode, server.returncode, text))
     require("err= 0" in out and re.search(r"io=4096KiB", out), "not all was moved\n" + text)
 
 

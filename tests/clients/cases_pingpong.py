@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: MIT
 """Device queries, ibv_rc_pingpong and perftest on one host and between two; SIGKILL, idling, capture and trace."""
-import os
 import random
 import re
 import subprocess
 import tempfile
 import time
 
-from rig import BUILD, Failure, Namespaces, Place, Runner, UHCA, finish, free_port, output, pair, perftest, pingpong, require, sh, stop, wait_listening
+from rig import Namespaces, Place, UHCA, finish, free_port, output, perftest, pingpong, require, stop, wait_listening
 import frames
 
 NOBODY, DAEMON = 65534, 1

@@ -55,11 +55,11 @@ def both_ends(place, name):
     return out, p.returncode
 
 
-def two_processes(a, b, name):
+def two_processes(a, b, name, gid="ipv4"):
     """Server b, client a: both outputs and the worse exit status."""
     port = free_port()
-    server = b.start(program(name), "server", str(port), str(b.gid_index()))
-    client = a.start(program(name), "client", b.address, str(port), str(a.gid_index()))
+    server = b.start(program(name), "server", str(port), str(b.gid_index(gid)))
+    client = a.start(program(name), "client", b.address, str(port), str(a.gid_index(gid)))
     try:
         outs = finish(client) + finish(server)
     finally:

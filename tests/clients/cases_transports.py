@@ -2,7 +2,8 @@
 """Debian's pingpongs of the other transports and queues: UC, UD with address handles, SRQ, XRC; multicast groups."""
 import os
 
-from rig import BUILD, Namespaces, Place, finish, free_port, pair, pingpong, require, stop
+from cases_robust import two_processes
+from rig import BUILD, Namespaces, Place, finish, free_port, pair, pingpong, require
 
 PROGRAMS = (("ibv_uc_pingpong", ["-n", "1000"], True), ("ibv_uc_pingpong", ["-s", "100000", "-n", "100"], True), ("ibv_uc_pingpong", ["-e"], True),
             ("ibv_ud_pingpong", ["-s", "1024"], True), ("ibv_ud_pingpong", ["-s", "1", "-n", "100"], True), ("ibv_ud_pingpong", ["-s", "1024", "-e"], True),
@@ -36,14 +37,8 @@ def groups(place):
 
 
 def far_groups(member, speaker, gid="ipv4"):
-    port, program = free_port(), os.path.join(BUILD, "bin", "clients", "far_groups")
-    server = member.start(program, "server", str(port), str(member.gid_index(gid)))
-    client = speaker.start(program, "client", member.address, str(port), str(speaker.gid_index(gid)))
-    try:
-        outs = [finish(client), finish(server)]
-        require(client.returncode == 0 and server.returncode == 0, "exit status %s, %s:\n%s" % (client.returncode, server.returncode, "\n".join(outs)))
-    finally:
-        stop(client, server)
+    out, status = two_processes(speaker, member, "far_groups", gid)
+    require(status == 0, "exit status %s:\n%s" % (status, out))
 
 
 def xsrq(server, client):

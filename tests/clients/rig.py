@@ -3,7 +3,6 @@
 import os
 import random
 import re
-import shutil
 import signal
 import subprocess
 import tempfile
@@ -111,14 +110,19 @@ def listening(port, namespace=None):
     return bool(out.strip())
 
 
-def wait_listening(server, port, namespace=None):
+def wait_for(condition, process, what):
+    """Until condition() holds, which `process` brings about while it lives."""
     for _ in range(600):
-        if listening(port, namespace):
+        if condition():
             return
-        if server.poll() is not None:
-            raise Failure("server ended with %d before it listened:\n%s" % (server.returncode, output(server)))
+        if process.poll() is not None:
+            raise Failure("%s ended with %d before it %s:\n%s" % (" ".join(process.words), process.returncode, what, output(process)))
         time.sleep(0.05)
-    raise Failure("server never listened:\n" + output(server))
+    raise Failure("%s never %s:\n%s" % (" ".join(process.words), what, output(process)))
+
+
+def wait_listening(server, port, namespace=None):
+    wait_for(lambda: listening(port, namespace), server, "listened")
 
 
 def free_port():
@@ -128,12 +132,15 @@ def free_port():
             return port
 
 
-def pair(server_place, client_place, server_words, client_words, port, limit=LIMIT):
-    """Both to their end; returns both outputs. Exit statuses must be 0."""
+def pair(server_place, client_place, server_words, client_words, port, limit=LIMIT, wait=None):
+    """Both to their end; returns both outputs. Exit statuses must be 0. `wait` (called with the server): until it is ready; else until it listens."""
     server = server_place.start(*server_words)
     client = None
     try:
-        wait_listening(server, port, server_place.namespace)
+        if wait:
+            wait(server)
+        else:
+            wait_listening(server, port, server_place.namespace)
         client = client_place.start(*client_words)
         client_out = finish(client, limit)
         server_out = finish(server, limit)

@@ -244,22 +244,33 @@ static void mode_term(void) {
   raise(SIGTERM);
 }
 
-/* Handlers that leave by longjmp hit the device calls at any moment; nothing may be left locked. */
-static void mode_storm(void) {
+/* SIGALRM again and again, handled by f, until no_alarms(). */
+static timer_t alarms(void (*f)(int), int flags, long ns) {
   struct sigaction a;
   memset(&a, 0, sizeof a);
-  a.sa_handler = jump;
+  a.sa_handler = f;
+  a.sa_flags = flags;
   sigaction(SIGALRM, &a, NULL);
-  int fd = device();
-  volatile int jumps = 0, calls = 0;
   timer_t t;
   struct sigevent e;
   memset(&e, 0, sizeof e);
   e.sigev_notify = SIGEV_SIGNAL;
   e.sigev_signo = SIGALRM;
   timer_create(CLOCK_MONOTONIC, &e, &t);
-  struct itimerspec every = {{0, 200000}, {0, 200000}};
+  struct itimerspec every = {{0, ns}, {0, ns}};
   timer_settime(t, 0, &every, NULL);
+  return t;
+}
+static void no_alarms(timer_t t) {
+  timer_delete(t);
+  signal(SIGALRM, SIG_IGN);
+}
+
+/* Handlers that leave by longjmp hit the device calls at any moment; nothing may be left locked. */
+static void mode_storm(void) {
+  int fd = device();
+  volatile int jumps = 0, calls = 0;
+  timer_t t = alarms(jump, 0, 200000);
   while (jumps < 300) {
     if (sigsetjmp(away, 1)) ++jumps;
     for (int i = 0; i < 100; ++i) {
@@ -267,8 +278,7 @@ static void mode_storm(void) {
       ++calls;
     }
   }
-  timer_delete(t);
-  signal(SIGALRM, SIG_IGN);
+  no_alarms(t);
   printf("storm over %s\n", error(query_port(fd)));
 }
 
@@ -284,22 +294,9 @@ static void mode_polls(void) {
   int p[2];
   if (channel < 0 || pipe(p) != 0 || write(p[1], "x", 1) != 1) exit(1);
   ready = p[0];
-  struct sigaction a;
-  memset(&a, 0, sizeof a);
-  a.sa_handler = polls;
-  a.sa_flags = SA_RESTART;
-  sigaction(SIGALRM, &a, NULL);
-  timer_t t;
-  struct sigevent e;
-  memset(&e, 0, sizeof e);
-  e.sigev_notify = SIGEV_SIGNAL;
-  e.sigev_signo = SIGALRM;
-  timer_create(CLOCK_MONOTONIC, &e, &t);
-  struct itimerspec every = {{0, 50000}, {0, 50000}};
-  timer_settime(t, 0, &every, NULL);
+  timer_t t = alarms(polls, SA_RESTART, 50000);
   for (int i = 0; i < 200000; ++i) polls(0);
-  timer_delete(t);
-  signal(SIGALRM, SIG_IGN);
+  no_alarms(t);
   printf("polls over\n");
 }
 
