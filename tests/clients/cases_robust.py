@@ -102,7 +102,7 @@ def ended_well(once):
 
 
 SIGNALS = ["cancelled_deferred", "cancelled_asynchronously", "cancelled_waiting", "jumped_out", "verbs_from_handlers", "small_stacks"]
-RULES = ["states", "read_depth_is_limited", "lkey_for_rkey", "chain_with_a_bad_one", "completions_of_the_dead"]
+RULES = ["states", "read_depth_is_limited", "lkey_for_rkey", "chain_with_a_bad_one", "completions_of_the_dead", "moderated_events"]
 FORKS = ["child_talks_to_parent", "child_misuses_what_it_inherits", "helpers_are_harmless", "exec_keeps_nothing", "grandchildren"]
 
 

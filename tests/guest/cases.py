@@ -9,6 +9,9 @@ from rig import sh
 
 
 DEBIAN_12 = "6.1."  # the release of its kernel
+RDMA_CM = RDMA + " rdma_ucm"
+A, B, HOST = "10.9.0.1", "10.9.0.2", "10.9.0.254"  # two guests, and this host on their network
+EXCHANGE = 900                                     # seconds for every tool of the exchange, on a loaded machine
 
 
 def smoke(kernel=None):
@@ -20,7 +23,7 @@ def smoke(kernel=None):
 def loopback(kernel=None):
     set_up()
     with Host("loopback") as h:
-        h.finish(h.guest("loopback.sh", h.device(), modules=RDMA + " rdma_ucm", limit=900, options=["--smp", "2"], kernel=kernel))
+        h.finish(h.guest("loopback.sh", h.device(), modules=RDMA_CM, limit=EXCHANGE, options=["--smp", "2"], kernel=kernel))
 
 
 def own_libraries():
@@ -30,14 +33,14 @@ def own_libraries():
     for name in ("libibverbs.so.1", "libmlx5.so.1", "libefa.so.1", "libhns.so.1"):
         options += ["--file", "%s:/root/own/%s" % (os.path.join(BUILD, "lib", "uhca", name), name)]
     with Host("own") as h:
-        h.finish(h.guest("own.sh", h.device(), modules="mlx5_core mlx5_ib ib_uverbs rdma_ucm", limit=600, options=options))
+        h.finish(h.guest("own.sh", h.device(), modules=RDMA_CM, limit=600, options=options))
 
 
 def pyverbs(kernel=None):
     set_up()
     ids = os.path.join(HERE, "pyverbs_ids.txt")
     with Host("pyverbs") as h:
-        out = h.finish(h.guest("pyverbs.sh", h.device(), modules=RDMA + " rdma_ucm ib_umad", limit=1200, kernel=kernel,
+        out = h.finish(h.guest("pyverbs.sh", h.device(), modules=RDMA_CM + " ib_umad", limit=1200, kernel=kernel,
                                options=["--smp", "2", "--mem", "2G", "--python", "--file", ids]))[0]
         found = results(out)
         with open(ids) as f:
@@ -50,21 +53,23 @@ def vfio():
     """rdma-core's second consumer of the command interface: libmlx5 drives the device itself."""
     set_up()
     with Host("vfio") as h:
-        h.finish(h.guest("vfio.sh", h.device(), limit=400, options=["--iommu", "--python", "--mem", "2G", "--file", os.path.join(HERE, "vfio.py")]))
+        out = h.finish(h.guest("vfio.sh", h.device(), limit=600,
+                               options=["--iommu", "--python", "--mem", "2G", "--file", os.path.join(HERE, "vfio.py")]))[0]
+        require(out.count("ok RC ping-pong") == 2, "no traffic in VFIO mode:\n" + out)
 
 
 def nvme():
     set_up()
     with Host("nvme") as h:
-        h.finish(h.guest("nvme.sh", h.device(), modules="mlx5_core mlx5_ib ib_uverbs nvme_rdma nvmet_rdma", limit=300))
+        h.finish(h.guest("nvme.sh", h.device(), modules=RDMA + " nvme_rdma nvmet_rdma", limit=300))
 
 
 def two_guests():
     set_up()
     with Host("two-guests") as h:
         a, b = h.device("hca-a"), h.device("hca-b")
-        h.finish(h.guest("peer.sh", a, name="guest-a", arguments="'server client' 10.9.0.1 10.9.0.2 tcp", limit=900),
-                 h.guest("peer.sh", b, name="guest-b", arguments="'client server' 10.9.0.2 10.9.0.1 tcp", limit=900))
+        h.finish(h.guest("peer.sh", a, name="guest-a", arguments=f"'server client' {A} {B} tcp", limit=EXCHANGE),
+                 h.guest("peer.sh", b, name="guest-b", arguments=f"'client server' {B} {A} tcp", limit=EXCHANGE))
 
 
 def with_rxe():
@@ -72,9 +77,9 @@ def with_rxe():
     set_up()
     with Host("rxe") as h:
         h.bridge("tap0", "tap1")
-        h.finish(h.guest("peer.sh", h.device("hca", "--netdev", "tap0"), name="hca-guest", arguments="'server client' 10.9.0.1 10.9.0.2 tcp",
-                         limit=900),
-                 h.guest("peer.sh", name="rxe-guest", arguments="'client server' 10.9.0.2 10.9.0.1 tcp", limit=900,
+        h.finish(h.guest("peer.sh", h.device("hca", "--netdev", "tap0"), name="hca-guest", arguments=f"'server client' {A} {B} tcp",
+                         limit=EXCHANGE),
+                 h.guest("peer.sh", name="rxe-guest", arguments=f"'client server' {B} {A} tcp", limit=EXCHANGE,
                          modules="virtio_pci virtio_net rdma_rxe ib_uverbs", options=["--tap", "tap1"]))
 
 
@@ -82,10 +87,10 @@ def with_program_by_udp():
     """A process of the host, whose frames are UDP datagrams of the host's kernel, with a guest on a tap device."""
     set_up()
     with Host("program-udp") as h:
-        h.tap("tap0", "10.9.0.254/24")
-        guest = h.guest("peer.sh", h.device("hca", "--netdev", "tap0"), arguments="'server client' 10.9.0.1 10.9.0.254", limit=900)
+        h.tap("tap0", HOST + "/24")
+        guest = h.guest("peer.sh", h.device("hca", "--netdev", "tap0"), arguments=f"'server client' {A} {HOST}", limit=EXCHANGE)
         h.said(guest, "mac (.*)")
-        h.finish(guest, h.program("client server", "10.9.0.1", "tap0"))
+        h.finish(guest, h.program("client server", A, "tap0"))
 
 
 def with_program_on_the_switch():
@@ -94,14 +99,14 @@ def with_program_on_the_switch():
     set_up()
     with Host("program-switch") as h:
         h.ip("link", "add", "eth0", "type", "veth", "peer", "name", "eth1")
-        h.ip("addr", "add", "10.9.0.254/24", "dev", "eth0")
+        h.ip("addr", "add", HOST + "/24", "dev", "eth0")
         h.ip("link", "set", "eth1", "up")
         h.ip("link", "set", "eth0", "up")
         h.tap("tap0", "10.8.0.254/24")
         mac = sh("ip", "netns", "exec", h.namespace, "cat", "/sys/class/net/eth0/address").strip()
-        guest = h.guest("peer.sh", h.device(), modules=RDMA + " virtio_pci virtio_net", limit=900, options=["--tap", "tap0"],
-                        arguments="'server client' 10.9.0.1 10.9.0.254 lladdr %s beside 10.8.0.1 10.8.0.254" % mac)
-        h.ip("neigh", "replace", "10.9.0.1", "lladdr", h.said(guest, "mac (.*)"), "dev", "eth0", "nud", "permanent")
+        guest = h.guest("peer.sh", h.device(), modules=RDMA + " virtio_pci virtio_net", limit=EXCHANGE, options=["--tap", "tap0"],
+                        arguments=f"'server client' {A} {HOST} lladdr {mac} beside 10.8.0.1 10.8.0.254")
+        h.ip("neigh", "replace", A, "lladdr", h.said(guest, "mac (.*)"), "dev", "eth0", "nud", "permanent")
         h.finish(guest, h.program("client server", "10.8.0.1", "eth0"))
 
 
@@ -116,7 +121,7 @@ def routed():
             h.ip("link", "set", "wire", "up")
             h.ip("route", "add", "10.9.%d.0/24" % other, "via", "10.99.0.%d" % other)
             sh("ip", "netns", "exec", h.namespace, "sysctl", "-qw", "net.ipv4.ip_forward=1")
-        peers = [h.guest("peer.sh", h.device("hca", "--netdev", "tap0"), limit=900,
+        peers = [h.guest("peer.sh", h.device("hca", "--netdev", "tap0"), limit=EXCHANGE,
                          arguments="'%s' 10.9.%d.1 10.9.%d.1 tcp via 10.9.%d.254" % (roles, own, other, own))
                  for h, roles, own, other in ((a, "server client", 1, 2), (b, "client server", 2, 1))]
         Host.finish(*peers)
@@ -126,12 +131,12 @@ def tcp():
     """The netdev's own traffic between a guest and this host through a tap device: ping, TCP towards the guest at default settings."""
     set_up()
     with Host("tcp") as h:
-        h.tap("tap0", "10.9.0.254/24")
+        h.tap("tap0", HOST + "/24")
         blob = h.path("blob")
         with open(blob, "wb") as f:
             f.write(os.urandom(8 << 20))
-        h.start("http.log", "python3", "-m", "http.server", "--bind", "10.9.0.254", "--directory", h.logs, "8080")
-        out = h.finish(h.guest("tcp.sh", h.device("hca", "--netdev", "tap0"), arguments="10.9.0.1 10.9.0.254", limit=300))[0]
+        h.start("http.log", "python3", "-m", "http.server", "--bind", HOST, "--directory", h.logs, "8080")
+        out = h.finish(h.guest("tcp.sh", h.device("hca", "--netdev", "tap0"), arguments=f"{A} {HOST}", limit=300))[0]
         with open(blob, "rb") as f:
             digest = hashlib.md5(f.read()).hexdigest()
         require("md5 " + digest in out, "the guest received other bytes: %s" % out)
@@ -141,7 +146,7 @@ def netdev(kernel=None):
     """What an administrator does with ip, ethtool and devlink, beside a guest that carries VLAN 7 and larger frames."""
     set_up()
     with Host("netdev") as h:
-        addresses = "10.9.0.1 10.9.0.2 10.9.7.1 10.9.7.2"
+        addresses = f"{A} {B} 10.9.7.1 10.9.7.2"
         h.finish(h.guest("netdev.sh", h.device("hca-a"), name="guest", arguments=addresses, limit=600, modules=RDMA + " 8021q",
                          options=["--smp", "2"], kernel=kernel),
                  h.guest("netdev-peer.sh", h.device("hca-b"), name="peer", arguments=addresses, limit=600, modules=RDMA + " 8021q"))
@@ -151,8 +156,8 @@ def ethernet():
     """The netdev's own traffic between two guests on the host switch; one has two CPUs, so that RSS spreads over two channels."""
     set_up()
     with Host("ethernet") as h:
-        h.finish(h.guest("ethernet.sh", h.device("hca-a"), name="guest-a", arguments="10.9.0.2 10.9.0.1/24 fd09::1/64", options=["--smp", "2"]),
-                 h.guest("ethernet.sh", h.device("hca-b"), name="guest-b", arguments="10.9.0.1 10.9.0.2/24 fd09::2/64"))
+        h.finish(h.guest("ethernet.sh", h.device("hca-a"), name="guest-a", arguments=f"{B} {A}/24 fd09::1/64", options=["--smp", "2"]),
+                 h.guest("ethernet.sh", h.device("hca-b"), name="guest-b", arguments=f"{A} {B}/24 fd09::2/64"))
 
 
 def register(runner, long):

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: MIT
 # What the guest's scripts share.
+own=10.9.0.1  # the address of a guest that is alone
+
 fail() {
     echo "FAIL: $*"
     dmesg | tail -n 30
@@ -52,6 +54,17 @@ dmesg_clean() {
 
 # listening PORT: a TCP socket of this guest listens there.
 listening() { grep -qi "^ *[0-9]*: [0-9A-F]*:$(printf %04X "$1") [0-9A-F:]* 0A" /proc/net/tcp /proc/net/tcp6; }
+
+# rping between two processes of this guest.
+rping_with_itself() {
+    local server
+    rping -s -a $own -C 10 -v >/tmp/server.out 2>&1 &
+    server=$!
+    sleep 1
+    timeout 60 rping -c -a $own -C 10 -v >/tmp/client.out 2>&1 || { cat /tmp/server.out /tmp/client.out; fail "rping"; }
+    wait $server || { cat /tmp/server.out; fail "rping server"; }
+    echo "ok rping"
+}
 
 # loopback NAME SERVER-COMMAND: the same command as its own client; both must end with 0.
 loopback() {

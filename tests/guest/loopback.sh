@@ -2,7 +2,7 @@
 # Debian's own tools over loopback, with validation where they can.  perftest's latency tests poll: with -e they take one completion
 # for each event, and an event that an arm itself causes makes them stop polling what is there.
 . /root/lib.sh
-net_up 10.9.0.1/24
+net_up $own/24
 g=$(gid_index 4)
 ibv_devinfo -v -d mlx5_0 >/tmp/devinfo || fail "ibv_devinfo"
 ! grep -q 'ODP_SUPPORT' /tmp/devinfo || { cat /tmp/devinfo; fail "ODP is offered, but there are no page faults"; }
@@ -24,10 +24,5 @@ loopback "ib_atomic_lat" ib_atomic_lat -F -x "$g" -n 20 -d mlx5_0
 for a in FETCH_AND_ADD CMP_AND_SWAP; do loopback "ib_atomic_bw $a" ib_atomic_bw -F -A $a -x "$g" -n 50 -d mlx5_0; done
 dmesg_clean
 
-rping -s -a 10.9.0.1 -C 10 -v >/tmp/server.out 2>&1 &
-server=$!
-sleep 1
-timeout 60 rping -c -a 10.9.0.1 -C 10 -v >/tmp/client.out 2>&1 || { cat /tmp/server.out /tmp/client.out; fail "rping"; }
-wait "$server" || { cat /tmp/server.out; fail "rping server"; }
-echo "ok rping"
+rping_with_itself
 dmesg_clean

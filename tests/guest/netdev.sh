@@ -39,6 +39,35 @@ for feature in tx rx tso gso gro rxhash rxvlan txvlan; do
 done
 echo "ok rings, channels, indirection, offloads"
 
+tool -c eth0
+shows 'Adaptive RX: on +TX: on'
+tool -C eth0 adaptive-rx off adaptive-tx off
+tool -C eth0 cqe-mode-rx on cqe-mode-tx on
+# Behind each CQE the event waits for more of them as long as it may: no answer to a ping is seen earlier.
+tool -C eth0 rx-usecs 4095 rx-frames 1000 tx-usecs 4095 tx-frames 1000
+tool -c eth0
+shows 'rx-usecs:[[:space:]]*4095'
+shows 'tx-frames:[[:space:]]*1000'
+shows 'CQE mode RX: on +TX: on'
+reach "$peer" -c 10
+late=$(sed -n 's/.* time=\([0-9]*\).*/\1/p' /tmp/ping | awk '$1 >= 4' | wc -l)
+[ "$late" -ge 8 ] || { cat /tmp/ping; fail "moderation: $late of 10 answers came after 4 ms"; }
+tool -C eth0 cqe-mode-rx off cqe-mode-tx off
+tool -C eth0 rx-usecs 50 rx-frames 32 tx-usecs 0 tx-frames 0
+reach "$peer"
+ethtool -C eth0 rx-usecs 5000 2>/dev/null && fail "a period of 5000 us does not fit into a CQ context"
+tool -Q eth0 queue_mask 1 --coalesce rx-usecs 20 rx-frames 8
+reach "$peer"
+for flag in rx_cqe_moder tx_cqe_moder; do
+    for state in on off; do
+        tool --set-priv-flags eth0 $flag $state
+        reach "$peer"
+    done
+done
+tool -C eth0 adaptive-rx on adaptive-tx on
+reach "$peer"
+echo "ok moderation"
+
 ip link set eth0 mtu 4000 || fail "MTU 4000"
 reach "$peer" -M do -s 3972
 ibv_devinfo -d mlx5_0 | grep -q 'active_mtu:.*2048' || fail "the RDMA port's MTU did not follow"

@@ -108,7 +108,26 @@ TEST_F(CmdObject, MkeyRefusals) {
   EXPECT_EQ(with([](R&, void* c) { prm::set<prm::mkc::length64>(c, 1); }), S::BAD_PARAM);
   EXPECT_EQ(with([](R&, void* c) { prm::set<prm::mkc::access_mode_4_2>(c, 1); }), S::BAD_PARAM) << "device memory";
   EXPECT_EQ(with([](R& r, void*) { r.set<prm::create_mkey_in::translations_octword_actual_size>(0x10000000); }), S::BAD_INP_LEN);
-  EXPECT_EQ(with([](R& r, void*) { r.set<prm::create_mkey_in::pg_access>(1); }), S::BAD_PARAM);
+  EXPECT_EQ(with([](R& r, void*) { r.set<prm::create_mkey_in::pg_access>(1); }), S::OK) << "every page is there, as in libmlx5's VFIO mode";
+  for (unsigned rights : {0, 1, 2}) {  // on-demand paging
+    EXPECT_EQ(with([=](R& r, void*) {
+                r.set<prm::create_mkey_in::pg_access>(1);
+                store_be<std::uint64_t>(r.bytes.data() + 272 + 8, FakeBus::kBase + 2 * 4096 + rights);
+              }),
+              S::BAD_PARAM)
+        << rights;
+  }
+  EXPECT_EQ(with([](R& r, void* c) {
+              r.set<prm::create_mkey_in::pg_access>(1).set<prm::create_mkey_in::translations_octword_actual_size>(0);
+              prm::set<prm::mkc::free>(c, 1);
+            }),
+            S::BAD_PARAM);
+  EXPECT_EQ(with([](R& r, void* c) {
+              r.set<prm::create_mkey_in::pg_access>(1);
+              prm::set<prm::mkc::access_mode_1_0>(c, 3);
+            }),
+            S::BAD_PARAM)
+      << "KSMs";
   auto with_klms = [&](unsigned octwords, unsigned room) {
     return with([=](R& r, void* c) {
       prm::set<prm::mkc::access_mode_1_0>(c, 2);
@@ -149,6 +168,7 @@ TEST_F(CmdObject, CqRefusals) {
   EXPECT_EQ(with([](R&, void* c) { prm::set<prm::cqc::uar_page>(c, 5); }), S::BAD_RES);
   EXPECT_EQ(with([](R&, void* c) { prm::set<prm::cqc::dbr_addr>(c, 0); }), S::BAD_PARAM);
   EXPECT_EQ(with([](R&, void* c) { prm::set<prm::cqc::cqe_sz>(c, 3); }), S::BAD_PARAM);
+  EXPECT_EQ(with([](R&, void* c) { prm::set<prm::cqc::cq_period_mode>(c, 2); }), S::BAD_PARAM);
   EXPECT_EQ(with([](R&, void* c) { prm::set<prm::cqc::log_cq_size>(c, 23); }), S::BAD_PARAM);
   EXPECT_EQ(with([](R&, void* c) { prm::set<prm::cqc::log_cq_size>(c, 9); }), S::BAD_INP_LEN) << "half of the pages are missing";
   EXPECT_EQ(with([](R&, void* c) { prm::set<prm::cqc::page_offset>(c, 1); }), S::BAD_INP_LEN) << "ends behind the last page";
@@ -167,7 +187,20 @@ TEST_F(CmdObject, CqModerationAndResize) {
   m.set<prm::modify_cq_in::cqn>(cq.cqn).set<prm::modify_cq_in::modify_field_select_resize_field_select>(3);
   prm::set<prm::cqc::cq_period>(m.at<prm::modify_cq_in::cq_context>(), 100);
   prm::set<prm::cqc::cq_max_count>(m.at<prm::modify_cq_in::cq_context>(), 32);
+  prm::set<prm::cqc::cq_period_mode>(m.at<prm::modify_cq_in::cq_context>(), 1);
   ASSERT_TRUE(bench.cmd.exec(m).ok());
+  auto mode = [&] {
+    Reply q = bench.cmd.exec(Request<prm::query_cq_in>(Op::QUERY_CQ).set<prm::query_cq_in::cqn>(cq.cqn), 272 + 32);
+    return prm::get<prm::cqc::cq_period_mode>(q.at<prm::query_cq_out::cq_context>());
+  };
+  EXPECT_EQ(mode(), 0u) << "not selected";
+  m.set<prm::modify_cq_in::modify_field_select_resize_field_select>(prm::kCqModifyPeriodMode);
+  ASSERT_TRUE(bench.cmd.exec(m).ok());
+  EXPECT_EQ(mode(), 1u);
+  prm::set<prm::cqc::cq_period_mode>(m.at<prm::modify_cq_in::cq_context>(), 2);
+  EXPECT_EQ(bench.cmd.exec(m).status(), S::BAD_PARAM);
+  m.set<prm::modify_cq_in::modify_field_select_resize_field_select>(1 << 3);
+  EXPECT_EQ(bench.cmd.exec(m).status(), S::BAD_PARAM);
   CqHandle bigger;
   Request<prm::create_cq_in> shape = bench.cq_request(8, bigger);
   Request<prm::modify_cq_in> r(Op::MODIFY_CQ, 1, shape.bytes.size() - prm::create_cq_in::kBytes);

@@ -3,6 +3,7 @@
 
 #include "device/hca/hca.h"
 #include "device/hca/qos.h"
+#include "prm/cq_moderation.h"
 #include "prm/hca_cap.h"
 #include "prm/other_caps.h"
 #include "prm/qos.h"
@@ -61,6 +62,8 @@ void fill_general(std::uint8_t* c, const HcaConfig& config) {
   prm::set<cap::cqe_compression_max_num>(c, 64);
   prm::set<cap::mini_cqe_resp_stride_index>(c, 1);
   prm::set<cap::cq_moderation>(c, 1);
+  prm::set<prm::cap_cq_period_mode_modify>(c, 1);
+  prm::set<cap::cq_period_start_from_cqe>(c, 1);
   prm::set<cap::block_lb_mc>(c, 1);
   prm::set<cap::imaicl>(c, 1);  // memory windows, invalidation
   prm::set<cap::qkv>(c, 1);

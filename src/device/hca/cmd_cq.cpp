@@ -4,6 +4,7 @@
 
 #include "device/hca/cmd_handlers.h"
 #include "device/hca/data_path.h"
+#include "prm/cq_moderation.h"
 #include "prm/cqe.h"
 #include "prm/umem_ref.h"
 #include "prm/wqe.h"
@@ -15,8 +16,7 @@ constexpr unsigned kCqErrorState = 0xa;  // cqc.status: write or overrun error
 constexpr unsigned kCqe128Padded = 2;    // cqc.cqe_sz: 128 bytes, of which the second half is the CQE in any case
 constexpr unsigned kMiniReserved = 2;    // cqc.mini_cqe_res_format: hash 0, checksum 1, checksum and stride index 3
 enum ModifyOp : std::uint16_t { kModerate = 0, kResize = 1 };
-// modify_cq_in.modify_field_select_resize_field_select (Linux cq.h: MLX5_CQ_MODIFY_*; mlx5_ib cq.c: MLX5_MODIFY_CQ_MASK_*).
-constexpr std::uint32_t kPeriod = 1 << 0, kCount = 1 << 1, kOverrun = 1 << 2;
+// modify_cq_in.modify_field_select_resize_field_select with op_mod "resize" (mlx5_ib cq.c: MLX5_MODIFY_CQ_MASK_*).
 constexpr std::uint32_t kLogSize = 1 << 0, kPageOffset = 1 << 1, kPageSize = 1 << 2;
 
 // The umem fields lie at the same place in CREATE_CQ and MODIFY_CQ.
@@ -34,22 +34,35 @@ Status buffer_of(Command& c, const void* cqc, std::span<const std::uint8_t> pas,
   return Status::OK;
 }
 
+Status take_period_mode(Command& c, const void* cqc, Cq& cq) {
+  unsigned mode = prm::get<prm::cqc::cq_period_mode>(cqc);
+  if (mode > static_cast<unsigned>(prm::CqPeriodMode::kCqe)) return c.refuse(Status::BAD_PARAM, "cq_period_mode {}", mode);
+  cq.period_mode = static_cast<prm::CqPeriodMode>(mode);
+  return Status::OK;
+}
+
 Status moderate(Command& c, Cq& cq) {
   const std::uint8_t* cqc = c.at<prm::modify_cq_in::cq_context>();
   std::uint32_t select = c.get<prm::modify_cq_in::modify_field_select_resize_field_select>();
-  if (select & ~(kPeriod | kCount | kOverrun)) return c.refuse(Status::BAD_PARAM, "field select {:#x}", select);
-  if (select & kPeriod) {
+  if (select & ~(prm::kCqModifyPeriod | prm::kCqModifyCount | prm::kCqModifyOverrun | prm::kCqModifyPeriodMode))
+    return c.refuse(Status::BAD_PARAM, "field select {:#x}", select);
+  if (select & prm::kCqModifyPeriodMode) {
+    if (Status s = take_period_mode(c, cqc, cq); s != Status::OK) return s;
+    prm::set<prm::cqc::cq_period_mode>(cq.cqc.data(), static_cast<unsigned>(cq.period_mode));
+  }
+  if (select & prm::kCqModifyPeriod) {
     cq.period = prm::get<prm::cqc::cq_period>(cqc);
     prm::set<prm::cqc::cq_period>(cq.cqc.data(), cq.period);
   }
-  if (select & kCount) {
+  if (select & prm::kCqModifyCount) {
     cq.max_count = prm::get<prm::cqc::cq_max_count>(cqc);
     prm::set<prm::cqc::cq_max_count>(cq.cqc.data(), cq.max_count);
   }
-  if (select & kOverrun) {
+  if (select & prm::kCqModifyOverrun) {
     cq.overrun_ignore = prm::get<prm::cqc::oi>(cqc);
     prm::set<prm::cqc::oi>(cq.cqc.data(), cq.overrun_ignore);
   }
+  c.hca.data_path().cq_moderation_changed();
   return Status::OK;
 }
 
@@ -106,6 +119,7 @@ Status create_cq(Command& c) {
   cq->collapsed = prm::get<prm::cqc::cc>(cqc);
   cq->period = prm::get<prm::cqc::cq_period>(cqc);
   cq->max_count = prm::get<prm::cqc::cq_max_count>(cqc);
+  if (Status s = take_period_mode(c, cqc, *cq); s != Status::OK) return s;
   cq->arm_sn = 4;
   if (prm::get<prm::cqc::cqe_comp_en>(cqc) && prm::get<prm::cqc::mini_cqe_res_format>(cqc) == kMiniReserved)
     return c.refuse(Status::BAD_PARAM, "mini CQE format {}", prm::get<prm::cqc::mini_cqe_res_format>(cqc));

@@ -11,8 +11,13 @@
 namespace uhca::hca::cmd {
 namespace {
 
-// The translations behind the command: direct.
+// Rights of the page in its entry of the list (Linux ib_umem_odp.h and mlx5_ib.h: MLX5_IB_MTT_READ, _WRITE); with create_mkey_in.pg_access.
+constexpr std::uint64_t kMttPresent = 3;
+
+// The translations behind the command: direct. With rights of their own (pg_access) drivers leave pages out, which are to come by page
+// faults; without those (on-demand paging) every page is there. libmlx5's VFIO mode lists them so.
 Status take_mtts(Command& c, Mkey& k) {
+  const bool with_rights = c.get<prm::create_mkey_in::pg_access>();
   auto list = c.tail(prm::create_mkey_in::kBytes);
   std::uint64_t octwords = c.get<prm::create_mkey_in::translations_octword_actual_size>();
   if (octwords * 16 > align_up(list.size(), 16))
@@ -22,7 +27,7 @@ Status take_mtts(Command& c, Mkey& k) {
   std::uint64_t page = std::uint64_t{1} << k.log_page;
   unsigned __int128 span = static_cast<unsigned __int128>(k.start & (page - 1)) + k.len;
   auto needed128 = (span + page - 1) >> k.log_page;
-  if (k.free && given == 0) return Status::OK;  // a UMR loads them later
+  if (k.free && given == 0 && !with_rights) return Status::OK;  // a UMR loads them later
   if (needed128 > given) {
     return c.refuse(Status::BAD_PARAM, "{} pages of 2^{} bytes given, {} needed for {:#x} bytes", given, k.log_page,
                     static_cast<std::uint64_t>(needed128), k.len);
@@ -30,7 +35,10 @@ Status take_mtts(Command& c, Mkey& k) {
   auto needed = static_cast<std::size_t>(needed128);
   k.mtt.reserve(needed);
   for (std::size_t i = 0; i < needed; ++i) {
-    pci::DmaAddr a = load_be<std::uint64_t>(list.data() + i * 8) & ~kMttFlags;
+    const auto entry = load_be<std::uint64_t>(list.data() + i * 8);
+    if (with_rights && (entry & kMttPresent) != kMttPresent)
+      return c.refuse(Status::BAD_PARAM, "page {} may not be read and written: on-demand paging is not offered", i);
+    pci::DmaAddr a = entry & ~kMttFlags;
     if ((a & (page - 1)) != 0) return c.refuse(Status::BAD_PARAM, "page address {:#x} is not aligned to 2^{}", a, k.log_page);
     k.mtt.push_back(a);
   }
@@ -81,7 +89,9 @@ Status create_mkey(Command& c) {
   auto k = std::make_unique<Mkey>();
   unsigned mode = prm::get<prm::mkc::access_mode_1_0>(mkc) | prm::get<prm::mkc::access_mode_4_2>(mkc) << 2;
   if (mode > static_cast<unsigned>(MkeyMode::kKsm)) return c.refuse(Status::BAD_PARAM, "access mode {} is not offered", mode);
-  if (c.get<prm::create_mkey_in::pg_access>()) return c.refuse(Status::BAD_PARAM, "on-demand paging is not offered");
+  if (c.get<prm::create_mkey_in::pg_access>() &&
+      (mode != static_cast<unsigned>(MkeyMode::kMtt) || c.get<prm::create_mkey_in::mkey_umem_valid>()))
+    return c.refuse(Status::BAD_PARAM, "rights by page without a list of pages: on-demand paging is not offered");
   if (prm::get<prm::mkc::bsf_en>(mkc) || prm::get<prm::mkc::bsf_octword_size>(mkc))
     return c.refuse(Status::BAD_PARAM, "signature keys are not offered");
   k->mode = static_cast<MkeyMode>(mode);

@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "base/trace.h"
+#include "device/hca/cq_moderation.h"
 #include "device/hca/eqe_writer.h"
 #include "prm/wqe.h"
 
@@ -22,12 +23,19 @@ void set_arm(Lane& lane, Cq& cq, Cq::Arm arm) {
   if (cq.arm == Cq::Arm::kNone && arm != Cq::Arm::kNone) ++lane.armed;
   if (cq.arm != Cq::Arm::kNone && arm == Cq::Arm::kNone) --lane.armed;
   cq.arm = arm;
+  forget_event(lane, cq);
 }
 
 void fire(Lane& lane, Cq& cq) {
   set_arm(lane, cq, Cq::Arm::kNone);
   cq.arm_sn = cq.arm_word >> 28 & 3;
+  note_event(lane, cq);
   completion_event(lane, cq);
+}
+
+// The CQ is armed and has what it was armed for.
+void fire_or_hold(Lane& lane, Cq& cq) {
+  if (!hold_event(lane, cq)) fire(lane, cq);
 }
 
 bool exists_behind(std::uint32_t pi, std::uint32_t ci) {
@@ -43,7 +51,7 @@ void act_on_arm(Lane& lane, Cq& cq, std::uint32_t word) {
   set_arm(lane, cq, solicited ? Cq::Arm::kSolicited : Cq::Arm::kAny);
   if (trace::on())
     trace::Event("doorbell", "CQ_ARM").num("cqn", cq.cqn).num("sn", word >> 28 & 3).num("ci", cq.arm_ci).flag("solicited", solicited);
-  if (exists_behind(solicited ? cq.solicited_pi : cq.pi, cq.arm_ci)) fire(lane, cq);
+  if (exists_behind(solicited ? cq.solicited_pi : cq.pi, cq.arm_ci)) fire_or_hold(lane, cq);
 }
 
 bool load_record(Lane& lane, const Cq& cq, std::size_t word, std::uint32_t* v) {
@@ -172,6 +180,7 @@ void post_cqe(Lane& lane, Cq& cq, std::uint32_t number, std::uint8_t (&e)[prm::c
   }
   if (trace::on()) trace_cqe(cq, number, e);
   ++cq.pi;
+  note_cqe(lane, cq);
   if (wakes_solicited) cq.solicited_pi = cq.pi;
   // A doorbell may have been lost: the record is the truth (decision 4).
   std::uint32_t arm;
@@ -179,7 +188,18 @@ void post_cqe(Lane& lane, Cq& cq, std::uint32_t number, std::uint8_t (&e)[prm::c
     if (load_record(lane, cq, prm::kCqArmDb, &arm) && arm != cq.arm_word) act_on_arm(lane, cq, arm);
     return;
   }
-  if (cq.arm == Cq::Arm::kAny || wakes_solicited) fire(lane, cq);
+  if (cq.arm == Cq::Arm::kAny || wakes_solicited) fire_or_hold(lane, cq);
+}
+
+void release_events(Lane& lane) {
+  lane.event_at = kNever;
+  for (std::size_t i = 0; i < lane.held_events.size();) {
+    Cq& cq = *lane.held_events[i];
+    if (!hold_event(lane, cq))
+      fire(lane, cq);  // which takes it from the list
+    else
+      ++i;
+  }
 }
 
 }  // namespace uhca::hca

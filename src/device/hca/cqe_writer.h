@@ -45,4 +45,7 @@ void look_at_cq_record(Lane& lane, Cq& cq, bool doorbell);
 
 void disarm(Lane& lane, Cq& cq);
 
+// Fires the events that were held back and whose time has come, or whose CQ is no longer moderated so.
+void release_events(Lane& lane);
+
 }  // namespace uhca::hca

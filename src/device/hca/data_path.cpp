@@ -48,6 +48,9 @@ void DataPath::qp_destroyed(Qp& qp) {
 void DataPath::cq_destroyed(Cq& cq) {
   disarm(impl_->lane, cq);
 }
+void DataPath::cq_moderation_changed() {
+  release_events(impl_->enter());
+}
 void DataPath::srq_armed(Srq& srq) {
   hca::srq_armed(impl_->enter(), srq);
 }

@@ -29,6 +29,7 @@ class DataPath {
   // Before the object is erased: forgets timers, queued frames, references. To RESET likewise through qp_state_changed.
   void qp_destroyed(Qp& qp);
   void cq_destroyed(Cq& cq);
+  void cq_moderation_changed();         // of any CQ: events that were held back may be due
   void mkey_changed(const Mkey& mkey);  // or new
   void mkey_destroyed(Mkey& mkey);
   // The limit was set; before the object is erased.

@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "base/trace.h"
+#include "device/hca/cqe_writer.h"
 #include "device/hca/dc.h"
 #include "device/hca/eth_recv.h"
 #include "device/hca/eth_send.h"
@@ -159,7 +160,7 @@ void Lane::receive_record(std::span<const std::byte> record) {
 bool Lane::drive(bool thorough) {
   // An empty poll may go without the time: timers are late by a few polls at most.
   fresh = false;
-  if (thorough || pace_at != kNever || ++stale_drives >= hca.config().drives_per_clock) stamp();
+  if (thorough || pace_at != kNever || event_at != kNever || ++stale_drives >= hca.config().drives_per_clock) stamp();
   bool did = deliver_loopback(*this);
   for (unsigned round = 0; round < kRoundsPerDrive; ++round) {
     unsigned n = port.poll(*this, kPollBudget, thorough && round == 0);
@@ -171,6 +172,10 @@ bool Lane::drive(bool thorough) {
   if (pace_at <= now) {
     release_paced(*this);
     did = run_work() || did;
+  }
+  if (event_at <= now) {
+    release_events(*this);
+    did = true;
   }
   if (timers.earliest() <= now) {
     while (Qp* qp = timers.pop_due(now)) {
@@ -199,7 +204,7 @@ bool Lane::drive(bool thorough) {
 }
 
 Nanos Lane::next_deadline() const {
-  Nanos t = std::min(timers.earliest(), pace_at);
+  Nanos t = std::min({timers.earliest(), pace_at, event_at});
   if (!error_qps.empty()) t = std::min(t, error_check);
   if (!multicast_loopback.empty()) t = std::min(t, clock.now());
   if (work_head != nullptr || !eth.work.empty()) t = std::min(t, clock.now() + kBusyRetry);

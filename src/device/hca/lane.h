@@ -46,8 +46,10 @@ struct Lane final : wire::FrameSink {
   bool fresh = false;
   unsigned stale_drives = 0;  // since the clock was read
   TimerHeap timers;
-  unsigned armed = 0;      // CQs that are armed
-  bool cq_failed = false;  // a CQ overran since fail_users_of_bad_cqs() last ran
+  unsigned armed = 0;            // CQs that are armed
+  bool cq_failed = false;        // a CQ overran since fail_users_of_bad_cqs() last ran
+  std::vector<Cq*> held_events;  // CQs whose event is held back (cq_moderation.h)
+  Nanos event_at = kNever;       // not later than the first of them
 
   // FIFO of QPs that have something to send: answers, requests, or both.
   Qp* work_head = nullptr;

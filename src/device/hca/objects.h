@@ -16,6 +16,7 @@
 #include "device/pci/bus.h"
 #include "prm/cmd_object.h"
 #include "prm/context.h"
+#include "prm/cq_moderation.h"
 #include "prm/queue_context.h"
 #include "wire/roce/roce.h"
 
@@ -97,7 +98,12 @@ struct Cq {
   std::uint32_t solicited_pi = 0;  // `pi` just behind the last solicited or error CQE
   unsigned users = 0;              // QPs and other objects that complete here
   unsigned period = 0;             // moderation: microseconds ...
-  unsigned max_count = 0;          // ... and CQEs that an event may wait for; an event may always come earlier
+  unsigned max_count = 0;          // ... and CQEs that an event may wait for (cq_moderation.h)
+  prm::CqPeriodMode period_mode = prm::CqPeriodMode::kEvent;
+  bool event_held = false;     // in Lane::held_events
+  std::uint32_t event_pi = 0;  // `pi` at the last event while moderated
+  Nanos event_at = 0;          // when that was
+  Nanos cqe_at = 0;            // when the last CQE was, while moderated
   std::array<std::uint8_t, prm::cqc::kBytes> cqc{};
 };
 

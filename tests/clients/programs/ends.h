@@ -45,6 +45,7 @@ struct end {
   int gid_index;
   struct ibv_context* ctx;
   struct ibv_pd* pd;
+  struct ibv_comp_channel* channel; /* of its CQs, if it sleeps */
   struct ibv_cq *scq, *rcq;
   struct ibv_qp* qp;
   struct address me, peer;
@@ -133,8 +134,8 @@ static inline void close_end(struct end* e) {
 }
 
 static inline void make_qp(struct end* e, const struct tuning* t) {
-  NEED(e->scq = ibv_create_cq(e->ctx, 64, NULL, NULL, 0));
-  NEED(e->rcq = ibv_create_cq(e->ctx, 64, NULL, NULL, 0));
+  NEED(e->scq = ibv_create_cq(e->ctx, 64, NULL, e->channel, 0));
+  NEED(e->rcq = ibv_create_cq(e->ctx, 64, NULL, e->channel, 0));
   struct ibv_qp_init_attr init = {.send_cq = e->scq,
                                   .recv_cq = e->rcq,
                                   .cap = {.max_send_wr = kQueue, .max_recv_wr = kQueue, .max_send_sge = 4, .max_recv_sge = 4},

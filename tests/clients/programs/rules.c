@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What verbs answer by rule, between two queue pairs of one process: state changes, limits, keys, chains of requests, queues that go away.
- * The GID index is the argument; the numbers name cases of hardware's users.
+ * What verbs answer by rule, between two queue pairs of one process: state changes, limits, keys, chains of requests, queues that go away,
+ * events that wait for company. The GID index is the argument; the numbers name cases of hardware's users.
  */
 #include "ends.h"
 
@@ -150,6 +150,37 @@ static void completions_of_the_dead(void) {
   drop(&y);
 }
 
+/* Posts `n` WRITEs, sleeps until the event of their CQ comes, takes their completions. */
+static void writes_and_an_event(int n) {
+  struct ibv_cq* cq;
+  void* context;
+  NEED(ibv_req_notify_cq(x.scq, 0) == 0);
+  for (int i = 0; i < n; ++i) post(&x, IBV_WR_RDMA_WRITE, (uint64_t)i, sge_of(memory, 1, mr), (uintptr_t)memory + kBytes, mr->rkey);
+  NEED(ibv_get_cq_event(x.channel, &cq, &context) == 0 && cq == x.scq);
+  ibv_ack_cq_events(cq, 1);
+  for (int i = 0; i < n; ++i) want(x.scq, (uint64_t)i, IBV_WC_SUCCESS, -1);
+}
+/* A moderated CQ tells of each completion in the end, and not more often than once in its period as long as they are few. */
+static void moderated_events(void) {
+  enum { kRounds = 20, kMicroseconds = 4000 };
+  NEED(x.channel = ibv_create_comp_channel(x.ctx));
+  connect_both();
+  struct ibv_modify_cq_attr attr = {.attr_mask = IBV_CQ_ATTR_MODERATE, .moderate = {.cq_count = 4, .cq_period = kMicroseconds}};
+  NEED(ibv_modify_cq(x.scq, &attr) == 0);
+  double start = seconds();
+  for (int i = 0; i < kRounds; ++i) writes_and_an_event(1);
+  double took = seconds() - start, least = (kRounds - 1) * kMicroseconds * 1e-6;
+  if (took < least) FAIL("%d events in %.3f s; they are to come once in %d us", kRounds, took, kMicroseconds);
+  for (int i = 0; i < kRounds; ++i) writes_and_an_event(4);
+  attr.moderate.cq_count = attr.moderate.cq_period = 0;
+  NEED(ibv_modify_cq(x.scq, &attr) == 0);
+  for (int i = 0; i < kRounds; ++i) writes_and_an_event(1);
+  drop(&x);
+  drop(&y);
+  NEED(ibv_destroy_comp_channel(x.channel) == 0);
+  x.channel = NULL;
+}
+
 int main(int argc, char** argv) {
   static const struct {
     const char* name;
@@ -158,7 +189,8 @@ int main(int argc, char** argv) {
                {"read_depth_is_limited", read_depth_is_limited},
                {"lkey_for_rkey", lkey_for_rkey},
                {"chain_with_a_bad_one", chain_with_a_bad_one},
-               {"completions_of_the_dead", completions_of_the_dead}};
+               {"completions_of_the_dead", completions_of_the_dead},
+               {"moderated_events", moderated_events}};
   if (argc < 2) return 2;
   alarm(50);
   x.gid_index = y.gid_index = atoi(argv[1]);
