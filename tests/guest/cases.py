@@ -53,7 +53,7 @@ def vfio():
     """rdma-core's second consumer of the command interface: libmlx5 drives the device itself."""
     set_up()
     with Host("vfio") as h:
-        out = h.finish(h.guest("vfio.sh", h.device(), limit=600,
+        out = h.finish(h.guest("vfio.sh", h.device(), limit=1000,
                                options=["--iommu", "--python", "--mem", "2G", "--file", os.path.join(HERE, "vfio.py")]))[0]
         require(out.count("ok RC ping-pong") == 2, "no traffic in VFIO mode:\n" + out)
 

@@ -10,7 +10,7 @@ echo vfio-pci >"$device/driver_override"
 echo "$pci" >"$device/driver/unbind"
 echo "$pci" >/sys/bus/pci/drivers_probe
 [ "$(basename "$(readlink -f "$device/driver")")" = vfio-pci ] || fail "vfio-pci does not take the device"
-for round in 1 2; do PYTHONPATH=/root/tests timeout 200 python3 /root/vfio.py "$pci" "$mac" $own || fail "VFIO mode, round $round"; done
+for round in 1 2; do PYTHONPATH=/root/tests timeout 400 python3 /root/vfio.py "$pci" "$mac" $own || fail "VFIO mode, round $round"; done
 echo >"$device/driver_override"
 echo "$pci" >"$device/driver/unbind"
 echo "$pci" >/sys/bus/pci/drivers_probe

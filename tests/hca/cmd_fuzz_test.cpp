@@ -25,6 +25,7 @@ class CmdFuzz : public EthTest {
   std::vector<std::vector<std::uint8_t>> corpus;
   std::vector<std::uint64_t> numbers;
   std::vector<pci::DmaAddr> pages, boxes;
+  CqHandle cq;
   std::mt19937 rng;
   std::uint64_t commands = 0, accepted = 0;
 
@@ -57,9 +58,17 @@ class CmdFuzz : public EthTest {
     for (unsigned i = 0; i < 64; ++i) pages.push_back(bench.bus.alloc(4096));
     bench.create_eq(4, 1, 0);
     learn();
-    CqHandle cq = bench.create_cq(6);
+    cq = bench.create_cq(6);
     learn();
     learn_number(cq.cqn);
+    Request<prm::modify_cq_in> moderate(Op::MODIFY_CQ);
+    moderate.set<prm::modify_cq_in::cqn>(cq.cqn).set<prm::modify_cq_in::modify_field_select_resize_field_select>(
+        prm::kCqModifyPeriod | prm::kCqModifyCount | prm::kCqModifyPeriodMode);
+    prm::set<prm::cqc::cq_period>(moderate.at<prm::modify_cq_in::cq_context>(), 500);
+    prm::set<prm::cqc::cq_max_count>(moderate.at<prm::modify_cq_in::cq_context>(), 4);
+    prm::set<prm::cqc::cq_period_mode>(moderate.at<prm::modify_cq_in::cq_context>(), 1);
+    EXPECT_TRUE(bench.cmd.exec(moderate).ok());
+    learn();
     learn_number(bench.create_mkey(0x10000, 0x8000, bench.bus.alloc(0x8000)));
     learn();
     for (auto type : {hca::QpType::kRc, hca::QpType::kUc, hca::QpType::kUd}) {
@@ -215,7 +224,7 @@ class CmdFuzz : public EthTest {
     auto number = static_cast<std::uint32_t>(numbers[pick(static_cast<std::uint32_t>(numbers.size()))]);
     std::uint8_t* page = bench.bus.host(pages[pick(static_cast<std::uint32_t>(pages.size()))]);
     for (unsigned i = 0; i < 16; ++i) store_be<std::uint32_t>(page + pick(1024) * 4, static_cast<std::uint32_t>(value()));
-    switch (pick(4)) {
+    switch (pick(5)) {
       case 0: {
         std::uint64_t uar = std::uint64_t{bench.uar} * 4096;
         bench.hca.mmio_write(uar + (pick(2) == 0 ? 0x800 : 0x20), byteswap(std::uint64_t{pick(0x10000)} << 32 | number << 8 | pick(16)), 8);
@@ -223,6 +232,10 @@ class CmdFuzz : public EthTest {
       }
       case 1: bench.hca.look_at_send_queue(number); break;
       case 2: bench.hca.look_at_cq(number); break;
+      case 3:
+        bench.bus.put_be32(cq.dbr + 4, static_cast<std::uint32_t>(value()));
+        bench.hca.look_at_cq(cq.cqn);
+        break;
       default:
         bench.port.inject(
             ipv4_frame(pick(2) == 0 ? 6 : 17, pick(2) == 0 ? tcp(counting(pick(600))) : udp(counting(pick(600)), "11 11 12 b7")));

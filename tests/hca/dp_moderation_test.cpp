@@ -151,6 +151,21 @@ TEST_F(DpModeration, LessOfItReleasesTheEvent) {
   EXPECT_EQ(comp_events(), told);
 }
 
+TEST_F(DpModeration, OverrunReleasesTheEvent) {
+  moderate(4095, 0xffff, prm::CqPeriodMode::kCqe);
+  arm(b.rcq, 0, 0);
+  for (unsigned i = 0; i < 64; ++i) {
+    if (i >= 16) post_recv(b, {sge(dst, 64)});
+    send();
+  }
+  EXPECT_TRUE(comp_events().empty()) << "all of the CQ's 64 entries wait";
+  async_events();
+  post_recv(b, {sge(dst, 64)});
+  send();
+  EXPECT_EQ(async_events().front(), 0x04u);
+  EXPECT_EQ(comp_events(), told);
+}
+
 TEST_F(DpModeration, DestroyedCqIsForgotten) {
   moderate(100, 8, prm::CqPeriodMode::kCqe);
   arm(b.rcq, 0, 0);

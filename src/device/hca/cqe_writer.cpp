@@ -71,6 +71,7 @@ bool has_room(Lane& lane, Cq& cq) {
 
 void fail_cq(Lane& lane, Cq& cq, const char* why) {
   cq.error = true;
+  if (cq.event_held) fire(lane, cq);  // of the CQEs that are there
   disarm(lane, cq);
   lane.counters.totals.add<Qc::cq_overflow>();
   lane.cq_failed = true;
