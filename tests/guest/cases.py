@@ -26,14 +26,19 @@ def loopback(kernel=None):
         h.finish(h.guest("loopback.sh", h.device(), modules=RDMA_CM, limit=EXCHANGE, options=["--smp", "2"], kernel=kernel))
 
 
+def own_files():
+    """What puts our user libraries into /root/own of a guest."""
+    words = []
+    for name in ("libibverbs.so.1", "libmlx5.so.1", "libefa.so.1", "libhns.so.1"):
+        words += ["--file", "%s:/root/own/%s" % (os.path.join(BUILD, "lib", "uhca", name), name)]
+    return words
+
+
 def own_libraries():
     """Our libibverbs and providers on the real kernel's uverbs."""
     set_up()
-    options = ["--smp", "2"]
-    for name in ("libibverbs.so.1", "libmlx5.so.1", "libefa.so.1", "libhns.so.1"):
-        options += ["--file", "%s:/root/own/%s" % (os.path.join(BUILD, "lib", "uhca", name), name)]
     with Host("own") as h:
-        h.finish(h.guest("own.sh", h.device(), modules=RDMA_CM, limit=600, options=options))
+        h.finish(h.guest("own.sh", h.device(), modules=RDMA_CM, limit=600, options=["--smp", "2", *own_files()]))
 
 
 def pyverbs(kernel=None):
@@ -64,11 +69,13 @@ def nvme():
         h.finish(h.guest("nvme.sh", h.device(), modules=RDMA + " nvme_rdma nvmet_rdma", limit=300))
 
 
-def two_guests():
+def two_guests(own=False):
+    """`own`: one of them with our user libraries."""
     set_up()
     with Host("two-guests") as h:
         a, b = h.device("hca-a"), h.device("hca-b")
-        h.finish(h.guest("peer.sh", a, name="guest-a", arguments=f"'server client' {A} {B} tcp", limit=EXCHANGE),
+        h.finish(h.guest("peer.sh", a, name="guest-a", arguments=f"'server client' {A} {B} tcp {'own' if own else ''}", limit=EXCHANGE,
+                         options=own_files() if own else ()),
                  h.guest("peer.sh", b, name="guest-b", arguments=f"'client server' {B} {A} tcp", limit=EXCHANGE))
 
 
@@ -174,6 +181,7 @@ def register(runner, long):
         runner.case("guest: Ethernet between two guests on the host switch", ethernet)
         runner.case("guest: ethtool, MTU, VLAN, devlink", netdev)
         runner.case("guest: two guests on the host switch", two_guests)
+        runner.case("guest: two guests on the host switch, one with our user libraries", two_guests, True)
         runner.case("guest: two guests over routed UDP", routed)
         runner.case("guest: with a process of the host over UDP", with_program_by_udp)
         runner.case("guest: with a process of the host on the switch", with_program_on_the_switch)

@@ -55,6 +55,14 @@ dmesg_clean() {
 # listening PORT: a TCP socket of this guest listens there.
 listening() { grep -qi "^ *[0-9]*: [0-9A-F]*:$(printf %04X "$1") [0-9A-F:]* 0A" /proc/net/tcp /proc/net/tcp6; }
 
+# From here on programs use our user libraries.
+own_libraries() {
+    local l
+    export LD_LIBRARY_PATH=/root/own
+    LD_DEBUG=libs ibv_devinfo >/dev/null 2>/tmp/debug || fail "ibv_devinfo"
+    for l in libibverbs libmlx5; do grep -q "calling init: $LD_LIBRARY_PATH/$l.so.1" /tmp/debug || fail "$l is not ours"; done
+}
+
 # rping between two processes of this guest.
 rping_with_itself() {
     local server

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-# peer.sh ROLES OWN-ADDRESS PEER-ADDRESS [tcp] [via GATEWAY] [lladdr MAC beside OWN-ADDRESS PEER-ADDRESS]: exchange.sh with the peer; tcp: then
-# TCP as well; lladdr: the peer speaks nothing but RoCE on this wire, and connects over another interface.
+# peer.sh ROLES OWN-ADDRESS PEER-ADDRESS [tcp] [own] [via GATEWAY] [lladdr MAC beside OWN-ADDRESS PEER-ADDRESS]: exchange.sh with the peer; tcp:
+# then TCP as well; own: with our user libraries; lladdr: the peer speaks nothing but RoCE on this wire, and connects over another interface.
 . /root/lib.sh
 roles=$1 own=$2 peer=$3
 shift 3
@@ -18,6 +18,7 @@ tcp="" way="" beside=""
 while [ $# -gt 0 ]; do
     case $1 in
         tcp) tcp=tcp ;;
+        own) own_libraries ;;
         via) ip route add default via "$2" || fail "route"
             way=routed
             shift ;;

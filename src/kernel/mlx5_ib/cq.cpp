@@ -12,6 +12,7 @@
 #include "kernel/uverbs/attr_bundle.h"
 #include "prm/cmd_object.h"
 #include "prm/context.h"
+#include "prm/cq_moderation.h"
 
 namespace uhca::kernel::mlx5 {
 namespace {
@@ -19,8 +20,8 @@ namespace {
 constexpr std::uint32_t kFlagTimestamp = 1 << 0, kFlagIgnoreOverrun = 1 << 1;  // IB_UVERBS_CQ_FLAGS_*
 constexpr std::uint32_t kEventCqErr = 0;
 constexpr std::uint32_t kCqe128 = 1, kCqe128Padded = 2;  // cqc.cqe_sz
-// MODIFY_CQ (Linux cq.h: MLX5_CQ_MODIFY_*, MLX5_MAX_CQ_PERIOD; mlx5_ib cq.c: MLX5_MODIFY_CQ_MASK_*).
-constexpr std::uint32_t kSelectPeriod = 1 << 0, kSelectCount = 1 << 1, kMaxPeriod = 0xfff;
+constexpr std::uint32_t kMaxPeriod = 0xfff;              // Linux cq.h: MLX5_MAX_CQ_PERIOD
+// MODIFY_CQ with op_mod "resize" (Linux mlx5_ib cq.c: MLX5_MODIFY_CQ_MASK_*).
 constexpr std::uint32_t kSelectLogSize = 1 << 0, kSelectPageOffset = 1 << 1, kSelectPageSize = 1 << 2;
 constexpr std::uint16_t kOpModResize = 1;
 
@@ -154,7 +155,7 @@ Status modify_cq(ib_cq& ibcq, std::uint16_t count, std::uint16_t period) {
   std::uint8_t out[prm::modify_cq_out::kBytes] = {};
   prm::set<In::opcode>(in.data(), static_cast<std::uint16_t>(prm::Opcode::MODIFY_CQ));
   prm::set<In::cqn>(in.data(), cq.cqn);
-  prm::set<In::modify_field_select_resize_field_select>(in.data(), kSelectPeriod | kSelectCount);
+  prm::set<In::modify_field_select_resize_field_select>(in.data(), prm::kCqModifyPeriod | prm::kCqModifyCount);
   void* cqc = prm::at<In::cq_context>(in.data());
   prm::set<prm::cqc::cq_period>(cqc, period);
   prm::set<prm::cqc::cq_max_count>(cqc, count);
