@@ -4,7 +4,7 @@
 . /root/lib.sh
 net_up "$1/24" fd09::1/64
 peer=$2
-reach() { ping -c 2 -i 0.2 -W 5 "$@" >/tmp/ping 2>&1 || { cat /tmp/ping; fail "ping $*"; }; }
+reach() { ping -c 2 -i 0.2 -W 30 "$@" >/tmp/ping 2>&1 || { cat /tmp/ping; fail "ping $*"; }; }
 tool() { ethtool "$@" >/tmp/ethtool 2>&1 || { cat /tmp/ethtool; fail "ethtool $*"; }; }
 shows() { grep -Eq "$1" /tmp/ethtool || { cat /tmp/ethtool; fail "no '$1'"; }; }
 counter() { ethtool -S eth0 | sed -n "s/^ *$1: //p"; }

@@ -36,7 +36,6 @@ TEST_F(CmdObject, PdIsHeldByItsKeysAndQps) {
   QpHandle qp = bench.create_qp({.send_cqn = cq.cqn, .recv_cqn = cq.cqn});
   EXPECT_EQ(gone(Op::DEALLOC_PD, bench.pd), S::BAD_RES_STATE);
   EXPECT_EQ(gone(Op::DESTROY_CQ, cq.cqn), S::BAD_RES_STATE);
-  EXPECT_EQ(gone(Op::DEALLOC_UAR, bench.uar), S::BAD_RES_STATE);
   EXPECT_EQ(gone(Op::DESTROY_EQ, bench.comp_eq.eqn), S::BAD_RES_STATE);
   EXPECT_EQ(gone(Op::DESTROY_QP, qp.qpn), S::OK);
   EXPECT_EQ(gone(Op::DESTROY_QP, qp.qpn), S::BAD_RES);
@@ -45,6 +44,25 @@ TEST_F(CmdObject, PdIsHeldByItsKeysAndQps) {
   EXPECT_EQ(bench.hca.live_objects(), base);
   EXPECT_EQ(gone(Op::DEALLOC_PD, bench.pd), S::OK);
   EXPECT_EQ(gone(Op::DEALLOC_PD, bench.pd), S::BAD_RES);
+}
+
+TEST_F(CmdObject, UarIsFreedBeforeItsQueues) {
+  std::uint32_t uar = alloc(Op::ALLOC_UAR);
+  auto cq_there = [&](CqHandle& h) {
+    Request<prm::create_cq_in> r = bench.cq_request(4, h);
+    prm::set<prm::cqc::uar_page>(r.at<prm::create_cq_in::cq_context>(), uar);
+    Reply out = bench.cmd.exec(r);
+    h.cqn = out.get<prm::create_cq_out::cqn>();
+    return out.status();
+  };
+  CqHandle a, b;
+  ASSERT_EQ(cq_there(a), S::OK);
+  EXPECT_EQ(gone(Op::DEALLOC_UAR, uar), S::OK);
+  EXPECT_EQ(gone(Op::DEALLOC_UAR, uar), S::BAD_RES);
+  EXPECT_EQ(cq_there(b), S::BAD_RES);
+  EXPECT_EQ(bench.hca.live_objects(), base + 2) << "the CQ, and the number that nobody else may get";
+  EXPECT_EQ(gone(Op::DESTROY_CQ, a.cqn), S::OK);
+  EXPECT_EQ(bench.hca.live_objects(), base);
 }
 
 TEST_F(CmdObject, NumbersComeBackLast) {

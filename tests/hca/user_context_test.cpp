@@ -214,6 +214,19 @@ TEST_F(UserContext, CapabilitiesAndLife) {
   EXPECT_EQ(destroy_user(b), S::OK);
 }
 
+// As libmlx5 and Linux end a program that closes its context before its queues.
+TEST_F(UserContext, UarIsFreedFirst) {
+  std::uint32_t a = user(), uar = made(a, Request<prm::alloc_uar_in>(Op::ALLOC_UAR));
+  CqHandle h;
+  auto r = bench.cq_request(4, h);
+  prm::set<prm::cqc::uar_page>(r.at<prm::create_cq_in::cq_context>(), uar);
+  std::uint32_t cqn = made(a, r);
+  EXPECT_EQ(as(a, Request<prm::dealloc_uar_in>(Op::DEALLOC_UAR).set<prm::dealloc_uar_in::uar>(uar)), S::OK);
+  EXPECT_EQ(destroy_user(a), S::BAD_RES_STATE) << "its CQ lives";
+  EXPECT_EQ(as(a, Request<prm::destroy_cq_in>(Op::DESTROY_CQ).set<prm::destroy_cq_in::cqn>(cqn)), S::OK);
+  EXPECT_EQ(destroy_user(a), S::OK);
+}
+
 TEST_F(UserContext, ForeignObjectsAreOutOfReach) {
   std::uint32_t a = user(), b = user();
   Reply r = bench.cmd.exec(Request<prm::alloc_pd_in>(Op::ALLOC_PD).set<prm::alloc_pd_in::uid>(a));

@@ -29,31 +29,44 @@ class NumberedObjects {
   NumberedObjects(std::uint32_t first, std::uint32_t count) : pool_(first, count) {}
   std::optional<std::uint32_t> create() {
     auto n = pool_.take();
-    if (n) users_[*n] = 0;
+    if (n) objects_[*n] = {};
     return n;
   }
-  bool exists(std::uint32_t n) const { return users_.contains(n); }
-  unsigned users(std::uint32_t n) const { return users_.at(n); }
+  bool exists(std::uint32_t n) const {
+    auto it = objects_.find(n);
+    return it != objects_.end() && !it->second.retired;
+  }
+  unsigned users(std::uint32_t n) const { return objects_.at(n).users; }
   // Of existing numbers only; others (0: "none" in a context) are ignored.
   void hold(std::uint32_t n) {
-    if (auto it = users_.find(n); it != users_.end()) ++it->second;
+    if (auto it = objects_.find(n); it != objects_.end()) ++it->second.users;
   }
   void drop(std::uint32_t n) {
-    if (auto it = users_.find(n); it != users_.end()) --it->second;
+    auto it = objects_.find(n);
+    if (it != objects_.end() && --it->second.users == 0 && it->second.retired) destroy(n);
   }
   void destroy(std::uint32_t n) {
-    users_.erase(n);
+    objects_.erase(n);
     pool_.give_back(n);
   }
-  std::size_t size() const { return users_.size(); }
+  // Nobody else may use it; its number is free when those who do are gone.
+  void retire(std::uint32_t n) {
+    objects_.at(n).retired = true;
+    if (users(n) == 0) destroy(n);
+  }
+  std::size_t size() const { return objects_.size(); }
   void reset() {
-    users_.clear();
+    objects_.clear();
     pool_.reset();
   }
 
  private:
+  struct State {
+    unsigned users = 0;
+    bool retired = false;
+  };
   NumberPool pool_;
-  std::unordered_map<std::uint32_t, unsigned> users_;
+  std::unordered_map<std::uint32_t, State> objects_;
 };
 
 // Memory that a program registered, for its queues (CREATE_UMEM).
