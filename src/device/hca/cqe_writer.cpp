@@ -2,6 +2,7 @@
 // The arm rule (rdma-core providers/mlx5/cq.c: mlx5_arm_cq, mlx5_cq_event): word 1 of the doorbell record holds sn << 28 | cmd | ci. The
 // sequence number moves on with every event that software takes, so an arm with the number of an event that has been sent is stale. CQEs
 // behind `ci` that exist when the arm is seen fire it at once; that is what closes the race between the last poll and the arm (case C11).
+// Where a CQ is moderated, what would fire it may have to wait (cq_moderation.h).
 #include "device/hca/cqe_writer.h"
 
 #include <algorithm>
