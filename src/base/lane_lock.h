@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdint>
+#include <ctime>
 
 namespace uhca {
 
@@ -30,28 +31,33 @@ class LaneLock {
       pause();
     }
     int saved = errno;
-    // Whoever takes it from here on says that somebody may sleep: an unneeded wake is harmless, a lost one is not.
-    while (word_.exchange(kContended, std::memory_order_acquire) != kFree) {
-      syscall(SYS_futex, &word_, FUTEX_WAIT_PRIVATE, kContended, nullptr, nullptr, 0);
-    }
+    waiters_.fetch_add(1);
+    const timespec once_more{0, kLookAgain};
+    while (!try_lock()) syscall(SYS_futex, &word_, FUTEX_WAIT_PRIVATE, kHeld, &once_more, nullptr, 0);
+    waiters_.fetch_sub(1, std::memory_order_relaxed);
     errno = saved;
   }
+  // A plain store: a fence would wait for every cache line that was written under the lock. Whoever begins to wait in that very moment may
+  // not be seen; he looks again.
   void unlock() {
-    if (word_.exchange(kFree, std::memory_order_release) != kContended) return;
+    word_.store(kFree, std::memory_order_release);
+    if (__builtin_expect(waiters_.load(std::memory_order_relaxed) == 0, 1)) return;
     int saved = errno;
     syscall(SYS_futex, &word_, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
     errno = saved;
   }
 
  private:
-  static constexpr std::uint32_t kFree = 0, kHeld = 1, kContended = 2;
+  static constexpr std::uint32_t kFree = 0, kHeld = 1;
   static constexpr int kSpins = 100;
+  static constexpr long kLookAgain = 500'000;  // ns
   static void pause() {
 #if defined(__x86_64__)
     __builtin_ia32_pause();
 #endif
   }
   std::atomic<std::uint32_t> word_{kFree};
+  std::atomic<std::uint32_t> waiters_{0};
 };
 
 }  // namespace uhca

@@ -12,8 +12,10 @@
 extern "C" {
 extern const char uhca_safecopy_begin[], uhca_safecopy_end[];
 extern const char uhca_safecopy_movsb[], uhca_safecopy_movsb_fault[], uhca_safecopy_words_fault[];
+extern const char uhca_safecopy_lines_fault[];
 extern const char uhca_safe_fault[];
 std::size_t uhca_safecopy_words(void* dst, const void* src, std::size_t n);
+std::size_t uhca_safecopy_lines(void* dst, const void* src, std::size_t n);
 int uhca_safe_load32(const std::uint32_t* src, std::uint32_t* value);
 int uhca_safe_store32(std::uint32_t* dst, std::uint32_t value);
 int uhca_safe_store8(std::uint8_t* dst, std::uint8_t value);
@@ -24,6 +26,9 @@ namespace uhca::safecopy {
 namespace {
 
 constinit std::atomic<bool> ready{false};
+
+// Between the two, vector moves beat rep movsb.
+constexpr std::size_t kLine = 64, kMostLines = 1024;
 
 using MovsbFn = std::size_t (*)(void*, const void*, std::size_t);
 inline std::size_t movsb(void* d, const void* s, std::size_t n) {
@@ -56,22 +61,41 @@ std::size_t copy_by_kernel(void* dst, const void* src, std::size_t n) {
 
 }  // namespace
 
-void set_handler_ready(bool r) { ready.store(r); }
-bool handler_ready() { return ready.load(std::memory_order_relaxed); }
+void set_handler_ready(bool r) {
+  ready.store(r);
+}
+bool handler_ready() {
+  return ready.load(std::memory_order_relaxed);
+}
 
 std::uintptr_t fixup(std::uintptr_t pc) {
   auto addr = [](const char* label) { return reinterpret_cast<std::uintptr_t>(label); };
   if (pc < addr(uhca_safecopy_begin) || pc >= addr(uhca_safecopy_end)) return 0;
   if (pc < addr(uhca_safecopy_movsb_fault)) return addr(uhca_safecopy_movsb_fault);
   if (pc < addr(uhca_safecopy_words_fault)) return addr(uhca_safecopy_words_fault);
+  if (pc < addr(uhca_safecopy_lines_fault)) return addr(uhca_safecopy_lines_fault);
   return addr(uhca_safe_fault);
 }
 
 std::size_t copy(void* dst, const void* src, std::size_t n) {
   if (__builtin_expect(!handler_ready(), 0)) return copy_by_kernel(dst, src, n);
-  if (n < 64) {
+  if (n >= kLine && n <= kMostLines) {
+    std::size_t lines = n & ~(kLine - 1);
+    std::size_t left = uhca_safecopy_lines(dst, src, lines);
+    std::size_t done = lines - left;
+    if (left == 0 && lines == n) return 0;
+    dst = static_cast<char*>(dst) + done;
+    src = static_cast<const char*>(src) + done;
+    n -= done;
+    if (left != 0) return movsb(dst, src, n);
+  }
+  if (n < kLine) {
     std::size_t words = n & ~std::size_t{7};
     std::size_t left = uhca_safecopy_words(dst, src, words);
+    if (left == 0 && n > words && words != 0) {
+      // The last word, which lies over the one before it in part.
+      if (uhca_safecopy_words(static_cast<char*>(dst) + n - 8, static_cast<const char*>(src) + n - 8, 8) == 0) return 0;
+    }
     // After a fault (rare) the rest goes byte by byte: the residue is exact.
     std::size_t tail = left + (n - words);
     words -= left;

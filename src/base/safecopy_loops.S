@@ -39,6 +39,30 @@ uhca_safecopy_words_fault:
 	movq	%rdx, %rax
 	ret
 
+/* size_t uhca_safecopy_lines(void *dst, const void *src, size_t n): n is a multiple of 64, not 0; bytes left, those of a line that was
+ * copied in part included. */
+	.globl	uhca_safecopy_lines
+	.hidden	uhca_safecopy_lines
+	.type	uhca_safecopy_lines, @function
+uhca_safecopy_lines:
+1:	movups	(%rsi), %xmm0
+	movups	16(%rsi), %xmm1
+	movups	32(%rsi), %xmm2
+	movups	48(%rsi), %xmm3
+	movups	%xmm0, (%rdi)
+	movups	%xmm1, 16(%rdi)
+	movups	%xmm2, 32(%rdi)
+	movups	%xmm3, 48(%rdi)
+	addq	$64, %rsi
+	addq	$64, %rdi
+	subq	$64, %rdx
+	jnz	1b
+	.globl	uhca_safecopy_lines_fault
+	.hidden	uhca_safecopy_lines_fault
+uhca_safecopy_lines_fault:
+	movq	%rdx, %rax
+	ret
+
 /* int uhca_safe_load32(const uint32_t *src, uint32_t *value): 0, or 1 on a fault. */
 	.globl	uhca_safe_load32
 	.hidden	uhca_safe_load32

@@ -96,7 +96,7 @@ class SafeCopy : public testing::TestWithParam<bool> {
 TEST_P(SafeCopy, CopiesEverySize) {
   std::vector<char> src(5000), dst(5000);
   for (std::size_t i = 0; i < src.size(); ++i) src[i] = static_cast<char>(i * 7);
-  for (std::size_t n = 0; n < 300; ++n) {
+  for (std::size_t n = 0; n < 1200; ++n) {
     std::fill(dst.begin(), dst.end(), '\x5a');
     ASSERT_EQ(safecopy::copy(dst.data() + 1, src.data() + 3, n), 0u);
     ASSERT_EQ(std::memcmp(dst.data() + 1, src.data() + 3, n), 0);

@@ -41,9 +41,10 @@ extern Calls calls;
 inline void doorbell_hook(volatile void* reg, std::uint64_t value) {
   calls.doorbells.emplace_back(reg, value);
 }
-inline void poll_hook(std::uint32_t cqn) {
+inline int poll_hook(std::uint32_t cqn) {
   calls.empty_polls.push_back(cqn);
   if (calls.on_empty_poll) calls.on_empty_poll();
+  return 1;
 }
 
 class Env {

@@ -192,13 +192,14 @@ TEST(ServiceThread, SleepsUntilTheDeadlineAndThenDrives) {
   FakeEngine engine;
   FakePort port;
   IrqTable irqs;
-  ServiceThread service(engine, port, irqs);
+  IdleWatch idle;
+  ServiceThread service(engine, port, irqs, idle);
   service.start();
   EXPECT_TRUE(eventually([&] { return port.asleep.load() && engine.drives.load() > 0; }));
   usleep(20000);
-  int idle = engine.drives.load();
+  int quiet = engine.drives.load();
   usleep(50000);
-  EXPECT_EQ(engine.drives.load(), idle) << "an idle service thread does nothing";
+  EXPECT_EQ(engine.drives.load(), quiet) << "an idle service thread does nothing";
   engine.deadline.store(SystemClock::instance().now() + 2'000'000);
   service.check_deadline();
   EXPECT_TRUE(eventually([&] { return engine.deadline.load() == kNever; }));
@@ -210,7 +211,8 @@ TEST(ServiceThread, FramesWakeItAndItDrains) {
   IrqTable irqs;
   Counter c;
   irqs.request(2, count, &c);
-  ServiceThread service(engine, port, irqs);
+  IdleWatch idle;
+  ServiceThread service(engine, port, irqs, idle);
   service.start();
   ASSERT_TRUE(eventually([&] { return engine.drives.load() > 0; }));
   engine.todo.store(200);
@@ -224,11 +226,21 @@ TEST(ServiceThread, PollingProgramsAttendAndAreMissedWhenTheyStop) {
   FakeEngine engine;
   FakePort port;
   IrqTable irqs;
-  ServiceThread service(engine, port, irqs);
+  IdleWatch idle;
+  ServiceThread service(engine, port, irqs, idle);
   service.start();
   ASSERT_TRUE(eventually([&] { return port.asleep.load() && engine.drives.load() > 0; }));
   for (int i = 0; i < 100; ++i) service.polled();
   EXPECT_FALSE(port.asleep.load()) << "peers need not wake a polling program";
+  std::uint32_t word = 0;
+  const std::uint32_t* words[] = {&word};
+  idle.publish(words, kNever);
+  // Polls that rest count as polls.
+  for (int i = 0; i < 30; ++i) {
+    EXPECT_TRUE(idle.poll_may_rest()) << i;
+    usleep(300);
+  }
+  EXPECT_FALSE(port.asleep.load());
   EXPECT_TRUE(eventually([&] { return port.asleep.load(); })) << "the polls stopped";
   // An armed CQ means that somebody will sleep.
   engine.armed.store(1);
@@ -241,11 +253,50 @@ TEST(ServiceThread, PollingProgramsAttendAndAreMissedWhenTheyStop) {
   EXPECT_TRUE(port.asleep.load());
 }
 
+TEST(IdleWatch, PollsRestWhileAllWordsAreZeroAndSomebodyAttends) {
+  IdleWatch idle;
+  std::uint32_t word[2] = {};
+  const std::uint32_t* words[] = {&word[0], &word[1]};
+  EXPECT_FALSE(idle.nothing_came()) << "nothing was published";
+  idle.publish(words, 77);
+  EXPECT_EQ(idle.deadline(), 77u);
+  EXPECT_FALSE(idle.poll_may_rest()) << "nobody attends";
+  EXPECT_TRUE(idle.nothing_came());
+  idle.attend(true);
+  EXPECT_FALSE(idle.take_seen());
+  EXPECT_TRUE(idle.poll_may_rest());
+  EXPECT_TRUE(idle.take_seen());
+  EXPECT_FALSE(idle.take_seen());
+  word[1] = 1;
+  EXPECT_FALSE(idle.poll_may_rest());
+  word[1] = 0;
+  idle.close();
+  EXPECT_FALSE(idle.poll_may_rest());
+  EXPECT_TRUE(idle.closed());
+}
+
+TEST(ServiceThread, TakesTheDeadlineThatWasPublished) {
+  FakeEngine engine;
+  FakePort port;
+  IrqTable irqs;
+  IdleWatch idle;
+  ServiceThread service(engine, port, irqs, idle);
+  service.start();
+  ASSERT_TRUE(eventually([&] { return port.asleep.load() && engine.drives.load() > 0; }));
+  usleep(20000);
+  int before = engine.drives.load();
+  const std::uint32_t* none[] = {nullptr};
+  idle.publish(std::span(none).first(0), SystemClock::instance().now() + 1'000'000);
+  service.check_deadline();
+  EXPECT_TRUE(eventually([&] { return engine.drives.load() > before; }));
+}
+
 TEST(ServiceThread, WatchesDoorbellsOfProgramsThatRingThemselves) {
   FakeEngine engine;
   FakePort port;
   IrqTable irqs;
-  ServiceThread service(engine, port, irqs);
+  IdleWatch idle;
+  ServiceThread service(engine, port, irqs, idle);
   service.start();
   ASSERT_TRUE(eventually([&] { return engine.drives.load() > 0; }));
   EXPECT_EQ(engine.looks.load(), 0);

@@ -441,7 +441,7 @@ struct Attacker {
       ASSERT_EQ(fcntl(memfd, F_ADD_SEALS, seals), 0);
     }
   }
-  void hello(std::vector<int> fds, std::uint32_t version = 1, std::size_t len = 16) {
+  void hello(std::vector<int> fds, std::uint32_t version = 2, std::size_t len = 16) {
     std::uint32_t h[4] = {0x61636875, version, kRingBytes, 0};  // "uhca"
     iovec iov{h, len};
     alignas(cmsghdr) char control[CMSG_SPACE(8 * sizeof(int))] = {};
@@ -484,7 +484,7 @@ TEST(Hostile, BadHellosAreRefused) {
   };
   expect_refused("nothing, then gone", [](Attacker& x) { shutdown(x.sock, SHUT_RDWR); });
   expect_refused("no descriptor", [](Attacker& x) { x.hello({}); });
-  expect_refused("version", [](Attacker& x) { x.make_ring(), x.hello({x.memfd}, 2); });
+  expect_refused("version", [](Attacker& x) { x.make_ring(), x.hello({x.memfd}, 1); });
   expect_refused("length", [](Attacker& x) { x.make_ring(), x.hello({x.memfd}, 1, 12); });
   expect_refused("two descriptors", [](Attacker& x) { x.make_ring(), x.hello({x.memfd, x.memfd}); });
   expect_refused("eight descriptors", [](Attacker& x) { x.make_ring(), x.hello(std::vector<int>(8, x.memfd)); });
@@ -613,8 +613,7 @@ TEST(Hostile, EndOfTheRing) {
       bool wake;
       for (; place + 2 * record_bytes(f.size()) <= kRingDataBytes; place += record_bytes(f.size())) {
         ASSERT_EQ(p.push(f, &wake), RingProducer::Push::kDone);
-        ASSERT_EQ(c.peek().bytes.size(), f.size());
-        c.release();
+        ASSERT_EQ(c.peek().bytes.size(), f.size());  // and keeps it: else the producer would start over before
       }
       ASSERT_EQ(p.push(f, &wake), RingProducer::Push::kDone);
       c.peek();
@@ -626,6 +625,79 @@ TEST(Hostile, EndOfTheRing) {
       EXPECT_TRUE(c.corrupt());
     }
   }
+}
+
+// A consumer that keeps up is served from the first part of the ring, which stays in the caches.
+TEST(Ring, StartsOverEarly) {
+  std::vector<std::byte> memory(kRingBytes + 64);
+  auto* base = reinterpret_cast<std::byte*>(align_up(reinterpret_cast<std::uintptr_t>(memory.data()), 64));
+  RingProducer p;
+  RingConsumer c;
+  p.attach(base);
+  c.attach(base);
+  auto f = frame_to(1, 1, 1000);
+  std::size_t furthest = 0;
+  for (int i = 0; i < 5000; ++i) {
+    bool wake;
+    ASSERT_EQ(p.push(f, &wake), RingProducer::Push::kDone);
+    auto r = c.peek();
+    ASSERT_EQ(r.bytes.size(), f.size());
+    furthest = std::max(furthest, static_cast<std::size_t>(r.bytes.data() - base));
+    c.release();
+  }
+  EXPECT_LT(furthest, kRingHeaderBytes + 65536);
+  EXPECT_FALSE(c.corrupt());
+}
+
+// What a poll would find can be seen without polling, and what is seen can be looked at even when its sender is gone.
+TEST(Uplink, QuietWordsTellWhenToPoll) {
+  auto o = options();
+  auto a = up(o), b = up(o);
+  Collector c;
+  const std::uint32_t* words[8];
+  auto something = [&] {
+    unsigned n = a->quiet_words(words);
+    if (n == Port::kMustPoll) return true;
+    return std::any_of(words, words + n, [](const std::uint32_t* w) { return __atomic_load_n(w, __ATOMIC_RELAXED) != 0; });
+  };
+  a->poll(c, 64, true);
+  EXPECT_FALSE(something());
+  ASSERT_EQ(a->send(frame_to(a->function_id() << 12, 1)), Send::kSent);
+  EXPECT_TRUE(something()) << "a frame to itself";
+  poll_until(*a, c, 1);
+  ASSERT_EQ(b->send(frame_to(a->function_id() << 12, 2)), Send::kSent);
+  poll_until(*a, c, 2);
+  while (a->poll(c, 64, true) != 0) {
+  }
+  EXPECT_FALSE(something());
+  ASSERT_EQ(b->send(frame_to(a->function_id() << 12, 3)), Send::kSent);
+  EXPECT_TRUE(something()) << "a frame from a peer";
+  poll_until(*a, c, 3);
+  a->poll(c, 64, true);
+  const unsigned n = a->quiet_words(words);
+  ASSERT_NE(n, Port::kMustPoll);
+  b.reset();
+  serve_until(*a, [&] { return a->counters().links_lost.get() == 1; });
+  for (int i = 0; i < 3; ++i) a->poll(c, 64, true);  // the ring is taken away
+  for (unsigned i = 0; i < n; ++i) EXPECT_EQ(*words[i], 0u);
+  // And its addresses serve the next peer.
+  auto d = up(o);
+  ASSERT_EQ(d->send(frame_to(a->function_id() << 12, 4)), Send::kSent);
+  poll_until(*a, c, 4);
+}
+
+// More peers at a time than there are words: polls look for themselves.
+TEST(Uplink, QuietWordsRunOut) {
+  auto o = options();
+  auto a = up(o), b = up(o), d = up(o);
+  Collector c;
+  ASSERT_EQ(b->send(frame_to(a->function_id() << 12, 1)), Send::kSent);
+  ASSERT_EQ(d->send(frame_to(a->function_id() << 12, 2)), Send::kSent);
+  poll_until(*a, c, 2);
+  a->poll(c, 64, true);
+  const std::uint32_t* words[3];
+  EXPECT_EQ(a->quiet_words(std::span(words).first(2)), Port::kMustPoll);
+  EXPECT_EQ(a->quiet_words(words), 3u);
 }
 
 // Records keep their order and their kind all around the ring, at every size.

@@ -174,9 +174,7 @@ void post_cqe(Lane& lane, Cq& cq, std::uint32_t number, std::uint8_t (&e)[prm::c
     fail_cq(lane, cq, lane.bus.last_fault());
     return;
   }
-  std::uint32_t last;
-  std::memcpy(&last, e + sizeof e - sizeof last, sizeof last);
-  if (!lane.bus.dma_write(at, e, sizeof e - sizeof last) || !lane.bus.dma_store32(at + sizeof e - sizeof last, last)) {
+  if (!lane.bus.dma_write_last_byte_last(at, e, sizeof e)) {  // the owner bit
     fail_cq(lane, cq, lane.bus.last_fault());
     return;
   }

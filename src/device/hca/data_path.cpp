@@ -92,6 +92,10 @@ void DataPath::look_at_cq(Cq& cq) {
   look_at_cq_record(impl_->enter(), cq, false);
 }
 
+void DataPath::set_idle_watch(pci::IdleWatch* watch) {
+  impl_->lane.idle = watch;
+}
+
 bool DataPath::drive(bool thorough) {
   return impl_->lane.drive(thorough);
 }

@@ -9,6 +9,7 @@
 #include "device/hca/congestion.h"
 #include "device/hca/counters.h"
 #include "device/hca/objects.h"
+#include "device/pci/idle_watch.h"
 #include "wire/net/port.h"
 
 namespace uhca::hca {
@@ -50,6 +51,7 @@ class DataPath {
 
   // ---- running
   bool drive(bool thorough);
+  void set_idle_watch(pci::IdleWatch* watch);
   Nanos next_deadline() const;
   unsigned armed_cqs() const;
   // Frames and errors of all QPs (per QP: its counter set, Objects::counter_sets).

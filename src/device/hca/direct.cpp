@@ -26,12 +26,18 @@ bool reachable(wire::PeerFunction& peer) {
   return peer.access == Access::kYes;
 }
 
-// What process_vm_* takes; the destination's last byte becomes a piece of its own.
-std::size_t to_iovecs(std::span<const RangePiece> pieces, bool destination, std::span<iovec> out) {
+// Within one aligned word, which becomes visible as a whole.
+bool is_word(const RangePiece& p) {
+  return p.bytes <= 8 && p.address / 8 == (p.address + p.bytes - 1) / 8;
+}
+
+// What process_vm_* takes. The last byte that lands with a peer becomes a piece of its own, as its program may wait for it; ours learns of
+// the end from the completion.
+std::size_t to_iovecs(std::span<const RangePiece> pieces, bool with_peer, std::span<iovec> out) {
   std::size_t n = 0;
   for (const RangePiece& p : pieces) {
     auto at = reinterpret_cast<std::byte*>(p.address);
-    bool split = destination && &p == &pieces.back() && p.bytes > 1;
+    bool split = with_peer && &p == &pieces.back() && !is_word(p);
     out[n++] = {at, p.bytes - (split ? 1 : 0)};
     if (split) out[n++] = {at + p.bytes - 1, 1};
   }
@@ -89,9 +95,10 @@ bool Pieces::add(const void* at, std::size_t len) {
 }
 
 bool copy_between(pid_t pid, CopyWay way, std::span<const RangePiece> ours, std::span<const RangePiece> theirs) {
-  std::array<iovec, kMaxPieces + 1> near, far;
+  std::array<iovec, kMaxPieces> near;
+  std::array<iovec, kMaxPieces + 1> far;
   if (theirs.size() > kMaxPieces) return false;
-  std::size_t nnear = to_iovecs(ours, way == CopyWay::kFromThem, near), nfar = to_iovecs(theirs, way == CopyWay::kToThem, far);
+  std::size_t nnear = to_iovecs(ours, false, near), nfar = to_iovecs(theirs, way == CopyWay::kToThem, far);
   std::uint64_t len = 0;
   for (const RangePiece& p : ours) len += p.bytes;
   int saved = errno;

@@ -132,6 +132,11 @@ bool Hca::drive(bool thorough) {
   return data_path_->drive(thorough);
 }
 
+void Hca::set_idle_watch(pci::IdleWatch* watch) {
+  std::lock_guard<LaneLock> g(lane_);
+  data_path_->set_idle_watch(watch);
+}
+
 Nanos Hca::next_deadline() {
   std::lock_guard<LaneLock> g(lane_);
   return data_path_->next_deadline();

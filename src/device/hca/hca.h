@@ -77,6 +77,7 @@ class Hca final : public pci::Engine {
   void look_at_cq(std::uint32_t cqn) override;
   void look_at_uar(std::uint32_t uar_index) override;
   bool drive(bool thorough) override;
+  void set_idle_watch(pci::IdleWatch* watch) override;
   Nanos next_deadline() override;
   unsigned armed_cqs() override;
 

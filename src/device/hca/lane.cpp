@@ -200,7 +200,24 @@ bool Lane::drive(bool thorough) {
     }
   }
   if (thorough && flush_raw_queues_in_error(*this)) did = true;
+  if (idle != nullptr) publish_idle();
   return did;
+}
+
+void Lane::publish_idle() {
+  const std::uint32_t* words[pci::IdleWatch::kWords];
+  const unsigned n = work_waits() ? wire::Port::kMustPoll : port.quiet_words(words);
+  n == wire::Port::kMustPoll ? idle->close() : idle->publish({words, n}, timers.earliest());
+}
+
+void Lane::note_work() {
+  if (idle == nullptr) return;
+  if (work_waits()) idle->close();
+  if (timers.earliest() != idle->deadline()) idle->set_deadline(timers.earliest());
+}
+
+bool Lane::work_waits() const {
+  return work_head != nullptr || !eth.work.empty() || !multicast_loopback.empty() || pace_at != kNever || !error_qps.empty();
 }
 
 Nanos Lane::next_deadline() const {

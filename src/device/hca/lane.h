@@ -8,6 +8,7 @@
 //   eth_send.h  Ethernet SQs -> frames                   eth_recv.h  frames -> steering, RSS -> Ethernet RQs
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -19,6 +20,7 @@
 #include "device/hca/published.h"
 #include "device/hca/qp_transport.h"
 #include "device/hca/timers.h"
+#include "device/pci/idle_watch.h"
 #include "wire/net/port.h"
 #include "wire/roce/roce.h"
 
@@ -42,7 +44,7 @@ struct Lane final : wire::FrameSink {
   Counters counters;
   Publisher publisher;
 
-  Nanos now = 0;  // read at most once per entry into the engine: reading the clock costs as much as polling
+  Nanos now = 0;  // read at most once per entry into the engine
   bool fresh = false;
   unsigned stale_drives = 0;  // since the clock was read
   TimerHeap timers;
@@ -86,6 +88,11 @@ struct Lane final : wire::FrameSink {
   void drop_wrong_path(const Qp& qp, const wire::Packet& p, const char* why);
 
   bool drive(bool thorough);
+  pci::IdleWatch* idle = nullptr;
+  // Says in `idle` what a poll would have to look at. note_work(): what may have changed since the last drive().
+  void publish_idle();
+  void note_work();
+  bool work_waits() const;
   Nanos next_deadline() const;
 
   // Puts the QP at the end of the work list unless it is there.
@@ -100,7 +107,7 @@ struct Lane final : wire::FrameSink {
   // Forgets the QP: lists, timer, decoded WQEs.
   void forget(Qp& qp);
   void stamp() {
-    now = clock.now();
+    now = std::max(now, clock.recent());
     fresh = true;
     stale_drives = 0;
   }

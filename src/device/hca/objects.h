@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "device/hca/eth_objects.h"
 #include "device/hca/flow_steering.h"
+#include "device/hca/number_map.h"
 #include "device/pci/bus.h"
 #include "prm/cmd_object.h"
 #include "prm/context.h"
@@ -291,11 +292,11 @@ struct RoceAddress {
 
 // The tables that the engine looks things up in.
 struct Objects {
-  std::unordered_map<std::uint32_t, std::unique_ptr<Mkey>> mkeys;  // by index (key >> 8)
+  NumberMap<Mkey> mkeys;  // by index (key >> 8)
   std::unordered_map<std::uint32_t, std::unique_ptr<Eq>> eqs;
-  std::unordered_map<std::uint32_t, std::unique_ptr<Cq>> cqs;
-  std::unordered_map<std::uint32_t, std::unique_ptr<Qp>> qps;
-  std::unordered_map<std::uint32_t, std::unique_ptr<Srq>> srqs;
+  NumberMap<Cq> cqs;
+  NumberMap<Qp> qps;
+  NumberMap<Srq> srqs;
   std::unordered_map<std::uint32_t, std::unique_ptr<RawQueue>> raw_queues;  // SQs and RQs by number
   std::unordered_map<std::uint32_t, Tis> tises;
   std::unordered_map<std::uint32_t, Tir> tirs;
@@ -309,22 +310,13 @@ struct Objects {
   Qp* gsi = nullptr;                                          // the QP that answers as QP1
   std::vector<RoceAddress> roce_addresses{256};
 
-  Mkey* mkey(std::uint32_t key) const {
-    auto it = mkeys.find(key >> 8);
-    return it == mkeys.end() ? nullptr : it->second.get();
-  }
+  Mkey* mkey(std::uint32_t key) const { return mkeys.find(key >> 8); }
   Eq* eq(std::uint32_t n) const {
     auto it = eqs.find(n);
     return it == eqs.end() ? nullptr : it->second.get();
   }
-  Cq* cq(std::uint32_t n) const {
-    auto it = cqs.find(n);
-    return it == cqs.end() ? nullptr : it->second.get();
-  }
-  Srq* srq(std::uint32_t n) const {
-    auto it = srqs.find(n);
-    return it == srqs.end() ? nullptr : it->second.get();
-  }
+  Cq* cq(std::uint32_t n) const { return cqs.find(n); }
+  Srq* srq(std::uint32_t n) const { return srqs.find(n); }
   RawQueue* raw_queue(std::uint32_t n) const {
     auto it = raw_queues.find(n);
     return it == raw_queues.end() ? nullptr : it->second.get();
@@ -337,10 +329,7 @@ struct Objects {
     auto it = dcts.find(n);
     return it == dcts.end() ? nullptr : it->second.get();
   }
-  Qp* qp(std::uint32_t n) const {
-    auto it = qps.find(n);
-    return it == qps.end() ? nullptr : it->second.get();
-  }
+  Qp* qp(std::uint32_t n) const { return qps.find(n); }
 };
 
 }  // namespace uhca::hca

@@ -48,6 +48,7 @@ class HcaInSlot final : public Engine {
   void look_at_cq(std::uint32_t n) override { hca_.look_at_cq(n); }
   void look_at_uar(std::uint32_t n) override { hca_.look_at_uar(n); }
   bool drive(bool thorough) override { return hca_.drive(thorough); }
+  void set_idle_watch(IdleWatch* w) override { hca_.set_idle_watch(w); }
   Nanos next_deadline() override { return hca_.next_deadline(); }
   unsigned armed_cqs() override { return hca_.armed_cqs(); }
 
@@ -104,7 +105,7 @@ std::unique_ptr<InprocEndpoint> plug_in_hca(const SlotConfig& config) {
   hc.published = bus->area ? bus->area->device_part() : nullptr;
   hc.one_sided = direct_access;
   hc.congestion_control = config.congestion_control;
-  hc.drives_per_clock = 16;
+  hc.drives_per_clock = 4;  // most polls do not come that far (idle_watch.h)
   auto engine = std::make_unique<HcaInSlot>(hc, *bus, **uplink, config.impair.empty() ? nullptr : &*rules);
   auto slot = std::make_unique<InprocSlot>(std::move(identity), std::move(bus), std::move(uplink).value(), std::move(engine));
   if (!slot->valid()) return nullptr;

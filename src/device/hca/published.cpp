@@ -86,6 +86,7 @@ void Publisher::qp(Qp& qp) {
     e.writes.store(0, memory_order_relaxed);
     e.reads.store(0, memory_order_relaxed);
     t.shared = &e;
+    t.resp.writes_seen = t.resp.reads_seen = 0;
     t.resp.loaded = e.progress.load(memory_order_relaxed);
     store_progress(qp);
   }
@@ -107,8 +108,10 @@ void Publisher::withdraw_qp(Qp& qp) {
 void count_one_sided(Lane& lane, Qp& qp) {
   PublishedQp* e = qp.transport->shared;
   if (e == nullptr) return;
-  if (e->writes.load(memory_order_relaxed) != 0) count<Qc::rx_write_requests>(lane, qp, e->writes.exchange(0, memory_order_relaxed));
-  if (e->reads.load(memory_order_relaxed) != 0) count<Qc::rx_read_requests>(lane, qp, e->reads.exchange(0, memory_order_relaxed));
+  Responder& r = qp.transport->resp;
+  const std::uint32_t writes = e->writes.load(memory_order_relaxed), reads = e->reads.load(memory_order_relaxed);
+  if (writes != r.writes_seen) count<Qc::rx_write_requests>(lane, qp, writes - std::exchange(r.writes_seen, writes));
+  if (reads != r.reads_seen) count<Qc::rx_read_requests>(lane, qp, reads - std::exchange(r.reads_seen, reads));
 }
 
 void load_progress(Lane& lane, Qp& qp) {

@@ -38,7 +38,7 @@ struct alignas(64) PublishedQp {
   std::atomic<std::uint32_t> remote_qpn;
   std::atomic<std::uint32_t> pd;
   std::atomic<std::uint32_t> rights;         // remote operations that the QP enables
-  std::atomic<std::uint32_t> writes, reads;  // executed by the initiator since the owner looked last
+  std::atomic<std::uint32_t> writes, reads;  // executed by the initiator; only grow
   std::atomic<std::uint64_t> path;           // path_hash() of (our GID, peer's GID)
   std::atomic<std::uint64_t> progress;       // ePSN | MSN << 24 | busy << 48: the truth while the entry stands
 };

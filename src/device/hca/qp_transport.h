@@ -110,9 +110,10 @@ struct Responder {
   unsigned njobs = 0;
   std::vector<AtomicResult> atomics;  // ring
   unsigned next_atomic = 0;
-  std::uint64_t loaded = 0;      // PublishedQp::progress as last seen or stored
-  bool comm_est = false;         // the first packet in RTR was reported
-  std::uint16_t peer_sport = 0;  // of the last request
+  std::uint64_t loaded = 0;                       // PublishedQp::progress as last seen or stored
+  std::uint32_t writes_seen = 0, reads_seen = 0;  // PublishedQp::writes, reads
+  bool comm_est = false;                          // the first packet in RTR was reported
+  std::uint16_t peer_sport = 0;                   // of the last request
 };
 
 struct PublishedQp;  // published.h

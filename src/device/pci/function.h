@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "device/pci/bus.h"
+#include "device/pci/idle_watch.h"
 
 namespace uhca::pci {
 
@@ -25,6 +26,9 @@ class Engine : public Function {
   // Runs the engine: sends what is pending, takes received frames, serves due timers. `thorough`: look at everything
   // (sockets too); otherwise amortise. Returns true when it did something.
   virtual bool drive(bool thorough) = 0;
+
+  // From now on each drive() says there how to see that something has come since. An engine that cannot leaves the watch closed.
+  virtual void set_idle_watch(IdleWatch* watch) { static_cast<void>(watch); }
 
   // When drive() must be called again at the latest, by the engine's clock; kNever when only input can make work.
   virtual Nanos next_deadline() = 0;

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "device/pci/bus.h"
+#include "device/pci/idle_watch.h"
 
 namespace uhca::pci {
 
@@ -31,7 +32,9 @@ class InprocEndpoint : public Endpoint {
   virtual void doorbell(std::uint64_t bar_offset, std::uint64_t value) = 0;  // value: host order of the 64-bit store
   virtual void look_at_send_queue(std::uint32_t qpn) = 0;
   virtual void look_at_cq(std::uint32_t cqn) = 0;
-  virtual void polled_empty() = 0;    // a CQ was polled and found empty: run the receive side
+  virtual void polled_empty() = 0;  // a CQ was polled and found empty: run the receive side
+  // Whoever sees there that nothing has come need not call polled_empty() but once in a while. Lives as long as the slot.
+  virtual IdleWatch& idle_watch() = 0;
   virtual void going_to_sleep() = 0;  // the caller is about to block on an event descriptor
 
   // Programs that ring doorbells themselves: while on, the service thread watches this UAR page (decision 4).

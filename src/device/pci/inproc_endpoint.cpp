@@ -37,7 +37,8 @@ InprocSlot::InprocSlot(SlotIdentity identity, std::unique_ptr<InprocBus> bus, st
                        std::unique_ptr<Engine> engine)
     : identity_(std::move(identity)), bus_(std::move(bus)), port_(std::move(port)), engine_(std::move(engine)) {
   auto memory = fd::sealed_memfd("uhca-bar0", engine_->bar0_size());
-  service_ = std::make_unique<ServiceThread>(*engine_, *port_, bus_->irqs);
+  service_ = std::make_unique<ServiceThread>(*engine_, *port_, bus_->irqs, idle_);
+  engine_->set_idle_watch(&idle_);
   if (memory.ok()) {
     bar_fd_ = *memory;
   } else {
@@ -99,9 +100,14 @@ void InprocSlot::doorbell(std::uint64_t bar_offset, std::uint64_t value) {
   if ((bar_offset & kPageMask) == kArmRegister) {
     service_->unattend();
   } else {
-    engine_->drive(false);  // frames to our own QPs, answers that are already there
+    drive_after_post();
   }
   after_work();
+}
+
+// Frames to our own QPs, answers that are already there. A thread that polls comes again by itself.
+void InprocSlot::drive_after_post() {
+  if (!idle_.nothing_came()) engine_->drive(false);
 }
 
 void InprocSlot::look_at_send_queue(std::uint32_t qpn) {
@@ -109,7 +115,7 @@ void InprocSlot::look_at_send_queue(std::uint32_t qpn) {
   KeepErrno keep;
   inside::EngineGuard guard;
   engine_->look_at_send_queue(qpn);
-  engine_->drive(false);
+  drive_after_post();
   after_work();
 }
 

@@ -63,6 +63,7 @@ class InprocSlot final : public InprocEndpoint {
   void look_at_send_queue(std::uint32_t qpn) override;
   void look_at_cq(std::uint32_t cqn) override;
   void polled_empty() override;
+  IdleWatch& idle_watch() override { return idle_; }
   void going_to_sleep() override;
   void watch_uar(std::uint32_t uar_index, bool on) override { service_->watch_uar(uar_index, on); }
   void serve(int fd, IrqHandler handler, void* context) override { service_->serve(fd, handler, context); }
@@ -73,8 +74,10 @@ class InprocSlot final : public InprocEndpoint {
   // A hook interrupted the engine on this very thread: leave word for whoever is in it.
   bool reentered();
   void after_work();
+  void drive_after_post();
 
   SlotIdentity identity_;
+  IdleWatch idle_;
   std::unique_ptr<InprocBus> bus_;
   std::unique_ptr<wire::Port> port_;
   std::unique_ptr<Engine> engine_;

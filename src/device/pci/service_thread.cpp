@@ -30,7 +30,8 @@ constexpr Nanos kWatchIdle = 20 * kMillisecond;
 
 }  // namespace
 
-ServiceThread::ServiceThread(Engine& engine, wire::Port& port, IrqTable& irqs) : engine_(engine), port_(port), irqs_(irqs) {}
+ServiceThread::ServiceThread(Engine& engine, wire::Port& port, IrqTable& irqs, IdleWatch& idle)
+    : engine_(engine), port_(port), irqs_(irqs), idle_(idle) {}
 
 ServiceThread::~ServiceThread() {
   if (started_.load()) {
@@ -76,6 +77,11 @@ void* ServiceThread::entry(void* self) {
   return nullptr;
 }
 
+void ServiceThread::attend(bool on) {
+  attended_.store(on);
+  idle_.attend(on);
+}
+
 void ServiceThread::polled() {
   polls_.store(polls_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   if (__builtin_expect(attended_.load(std::memory_order_relaxed), 1)) return;
@@ -83,7 +89,7 @@ void ServiceThread::polled() {
   empty_in_a_row_.store(row, std::memory_order_relaxed);
   if (row < kPollsToAttend || !started_.load(std::memory_order_relaxed)) return;
   if (engine_.armed_cqs() != 0) return;  // somebody will sleep for an event
-  attended_.store(true);
+  attend(true);
   port_.set_asleep(false);
   poke();  // once a burst: it must begin to watch the polls
 }
@@ -92,6 +98,7 @@ void ServiceThread::unattend() {
   empty_in_a_row_.store(0, std::memory_order_relaxed);
   if (!attended_.load(std::memory_order_relaxed)) return;
   if (!attended_.exchange(false)) return;
+  idle_.attend(false);
   port_.set_asleep(true);
   engine_.drive(true);  // what arrived before the flag was seen
   poke();
@@ -99,7 +106,8 @@ void ServiceThread::unattend() {
 
 void ServiceThread::check_deadline() {
   if (attended_.load(std::memory_order_relaxed) || !started_.load(std::memory_order_relaxed)) return;
-  if (engine_.next_deadline() < sleeping_until_.load(std::memory_order_relaxed)) poke();
+  const Nanos deadline = idle_.closed() ? engine_.next_deadline() : idle_.deadline();
+  if (deadline < sleeping_until_.load(std::memory_order_relaxed)) poke();
 }
 
 void ServiceThread::poke() {
@@ -185,8 +193,9 @@ void ServiceThread::run() {
       static_cast<void>(housekeeping);
       look_at_watched(clock.now());
       irqs_.dispatch();
-      if (polls_.load(std::memory_order_relaxed) == before && attended_.load()) {
-        attended_.store(false);
+      const bool seen = idle_.take_seen();
+      if (polls_.load(std::memory_order_relaxed) == before && !seen && attended_.load()) {
+        attend(false);
         empty_in_a_row_.store(0);
         port_.set_asleep(true);
       }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "device/pci/function.h"
+#include "device/pci/idle_watch.h"
 #include "device/pci/irq.h"
 #include "wire/net/port.h"
 
@@ -20,7 +21,7 @@ namespace uhca::pci {
 // anybody. While attended the thread only checks once a millisecond that the polls go on.
 class ServiceThread {
  public:
-  ServiceThread(Engine& engine, wire::Port& port, IrqTable& irqs);
+  ServiceThread(Engine& engine, wire::Port& port, IrqTable& irqs, IdleWatch& idle);
   ~ServiceThread();
   ServiceThread(const ServiceThread&) = delete;
   ServiceThread& operator=(const ServiceThread&) = delete;
@@ -43,6 +44,7 @@ class ServiceThread {
  private:
   static void* entry(void* self);
   void run();
+  void attend(bool on);
   bool work();  // drives until nothing is left or a bound is reached
   void sleep_until(Nanos deadline, bool with_port);
   void look_at_served();
@@ -51,6 +53,7 @@ class ServiceThread {
   Engine& engine_;
   wire::Port& port_;
   IrqTable& irqs_;
+  IdleWatch& idle_;
   int control_ = -1;  // eventfd
   std::atomic<bool> started_{false};
   std::atomic<bool> stop_{false};

@@ -86,11 +86,15 @@ void sent(const Wrapped& w, const ibv_qp* qp) {
   if (Instance* i = instance()) i->device->look_at_send_queue(qp->qp_num);
 }
 
-void polled_nothing(const Wrapped& w) {
-  if (!w.hooks) return;
+// True: the device has worked.
+bool polled_nothing(const Wrapped& w) {
+  if (!w.hooks) return false;
+  Instance* i = instance();
+  if (!i || device_is_idle(*i)) return false;
   KeepErrno keep;
   unblock_faults();
-  if (Instance* i = instance()) i->device->polled_empty();
+  i->device->polled_empty();
+  return true;
 }
 
 int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) {
@@ -132,11 +136,8 @@ int poll_cq(ibv_cq* cq, int n, ibv_wc* wc) {
   inside::Guard guard;
   Wrapped* w = wrapped(cq->context);
   int r = w->ops.poll_cq(cq, n, wc);
-  if (r == 0 && w->hooks) {
-    polled_nothing(*w);
-    // What was just received is there now: the caller need not come again for it.
-    r = w->ops.poll_cq(cq, n, wc);
-  }
+  // What was just received is there now: the caller need not come again for it.
+  if (r == 0 && polled_nothing(*w)) r = w->ops.poll_cq(cq, n, wc);
   if (trace::on() && r > 0) trace_completions(cqn_of(*w, cq), wc, r);
   return r;
 }
@@ -170,10 +171,7 @@ int start_poll(ibv_cq_ex* cq, ibv_poll_cq_attr* attr) {
   const ExCq* e = cqs.find(cq);
   Wrapped* w = wrapped(cq->context);
   int r = e->start_poll(cq, attr);
-  if (r == ENOENT && w && w->hooks) {
-    polled_nothing(*w);
-    r = e->start_poll(cq, attr);
-  }
+  if (r == ENOENT && w && polled_nothing(*w)) r = e->start_poll(cq, attr);
   if (trace::on() && r == 0 && w) trace_completion_ex(cqn_of(*w, ibv_cq_ex_to_cq(cq)), cq);
   return r;
 }

@@ -22,13 +22,14 @@ UHCA_EXPORT void uhca_hook_doorbell(volatile void* reg, uint64_t value) {
   errno = saved;
 }
 
-UHCA_EXPORT void uhca_hook_polled_empty(uint32_t) {
+UHCA_EXPORT int uhca_hook_polled_empty(uint32_t) {
   Instance* i = instance();
-  if (!i) return;
+  if (!i || device_is_idle(*i)) return 0;
   int saved = errno;
   unblock_faults();
   i->device->polled_empty();
   errno = saved;
+  return 1;
 }
 
 UHCA_EXPORT void uhca_hook_attach(int cmd_fd) {

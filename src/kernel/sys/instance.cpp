@@ -104,8 +104,9 @@ Instance* build() {
   }
   kernel::ib_device* dev = *probed;
   if (Status s = kernel::cm::rdma_cm_add_device(*dev); !s) log::error("{}: no connection management ({})", dev->name, s.code());
+  pci::IdleWatch* idle = &slot->idle_watch();
   (void)slot.release();  // lives as long as the process
-  return new Instance{dev, new View(*dev)};
+  return new Instance{dev, new View(*dev), idle};
 }
 
 __attribute__((constructor)) void resolve_next();

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/inside.h"
+#include "device/pci/inproc.h"
 #include "kernel/core/ib_verbs.h"
 #include "kernel/sys/view.h"
 
@@ -15,6 +16,7 @@ namespace uhca::sys {
 struct Instance {
   kernel::ib_device* device;
   const View* view;
+  pci::IdleWatch* idle;
 };
 
 namespace detail {
@@ -24,6 +26,12 @@ extern constinit std::atomic<Instance*> current;
 // What exists now; nullptr before the first hint and in a child until its own first hint.
 inline Instance* instance() {
   return detail::current.load(std::memory_order_acquire);
+}
+
+// After a poll that found nothing: whether the device would find nothing either. Every 32nd time of each thread it is to be asked itself.
+inline bool device_is_idle(Instance& i) {
+  static thread_local constinit unsigned polls __attribute__((tls_model("initial-exec"))) = 0;
+  return ++polls % 32 != 0 && i.idle->poll_may_rest();
 }
 
 // The program showed interest: builds the instance unless it exists. nullptr: it cannot be built (the reason is in the log), or this

@@ -169,6 +169,7 @@ void query_ports(Context* ctx) {
 }
 
 void find_hooks(Context* ctx) {
+  BiasedLock::prepare();
   ctx->doorbell_hook = reinterpret_cast<uhca_doorbell_hook_t>(dlsym(RTLD_DEFAULT, UHCA_DOORBELL_HOOK));
   ctx->poll_hook = reinterpret_cast<uhca_poll_hook_t>(dlsym(RTLD_DEFAULT, UHCA_POLL_HOOK));
   auto attach = reinterpret_cast<uhca_attach_hook_t>(dlsym(RTLD_DEFAULT, UHCA_ATTACH_HOOK));

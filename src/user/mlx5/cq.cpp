@@ -96,7 +96,7 @@ int resize_cq(ibv_cq* ibcq, int cqe) {
   Cq* cq = to_cq(ibcq);
   Context* ctx = to_ctx(ibcq->context);
   if (cqe < 0 || static_cast<long long>(cqe) * 64 > INT_MAX) return fail_int(refuse(EINVAL, "resize_cq: {} entries", cqe));
-  SpinGuard guard(cq->lock);
+  LockGuard guard(cq->lock);
   auto ncqe = static_cast<std::uint32_t>(round_up_pow2(static_cast<std::uint64_t>(cqe) + 1));
   if (ncqe == cq->ncqe) return 0;
   Buf fresh;
@@ -138,9 +138,8 @@ int arm_cq(ibv_cq* ibcq, int solicited_only) {
   Context* ctx = to_ctx(ibcq->context);
   std::uint32_t word = (cq->arm_sn & 3) << 28 | (solicited_only ? prm::kCqDbReqNotSol : prm::kCqDbReqNot) | (cq->cons_index & 0xffffff);
   write_dbr(&cq->db[prm::kCqArmDb], word);
-  mmio_barrier();
   Doorbell d{ctx->nc_uar.page + prm::kUarCqDoorbell, __builtin_bswap64(std::uint64_t{word} << 32 | cq->cqn)};
-  write_uar(d.reg, d.value);
+  write_uar(ctx, d);
   call_hook(ctx, d);
   return 0;
 }

@@ -199,8 +199,7 @@ int poll_locked(Cq* cq, int n, ibv_wc* wc) {
 bool run_device(Cq* cq) {
   Context* ctx = to_ctx(cq->v.cq.context);
   if (!ctx->poll_hook) return false;
-  ctx->poll_hook(cq->cqn);
-  return true;
+  return ctx->poll_hook(cq->cqn) != 0;
 }
 
 // ---- ibv_cq_ex
@@ -325,11 +324,11 @@ int cq_poll(ibv_cq* ibcq, int n, ibv_wc* wc) {
   Cq* cq = to_cq(ibcq);
   int got;
   {
-    SpinGuard guard(cq->lock);
+    LockGuard guard(cq->lock);
     got = poll_locked(cq, n, wc);
   }
   if (got || n <= 0 || !run_device(cq)) return got;
-  SpinGuard guard(cq->lock);
+  LockGuard guard(cq->lock);
   return poll_locked(cq, n, wc);
 }
 

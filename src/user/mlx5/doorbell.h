@@ -23,9 +23,11 @@ inline void write_dbr(std::uint32_t* rec, std::uint32_t v) {
   __atomic_store_n(rec, __builtin_bswap32(v), __ATOMIC_RELEASE);
 }
 
-inline void write_uar(std::uint8_t* reg, std::uint64_t raw) {
-  __atomic_store_n(reinterpret_cast<std::uint64_t*>(reg), raw, __ATOMIC_RELEASE);
-  mmio_barrier();
+// A device across PCI needs the records before the register, and the register soon. To one that the hook calls the register is memory.
+inline void write_uar(const Context* ctx, const Doorbell& d) {
+  if (!ctx->doorbell_hook) mmio_barrier();
+  __atomic_store_n(reinterpret_cast<std::uint64_t*>(d.reg), d.value, __ATOMIC_RELEASE);
+  if (!ctx->doorbell_hook) mmio_barrier();
 }
 
 // Tells the device about `nreq` new send WQEs; the caller holds the SQ lock. The answer goes to call_hook() once the lock is released,
@@ -34,11 +36,10 @@ inline Doorbell ring_sq(Qp* qp, std::uint32_t nreq, const std::uint8_t* last_ctr
   qp->sq.head += nreq;
   to_device_barrier();
   write_dbr(&qp->db[prm::kSndDbr], qp->cur_post & 0xffff);
-  mmio_barrier();
   Doorbell d;
   d.reg = qp->uar->reg + qp->uar_offset;
   std::memcpy(&d.value, last_ctrl, sizeof d.value);
-  write_uar(d.reg, d.value);
+  write_uar(qp->ctx, d);
   qp->uar_offset ^= qp->uar->buf_size;
   return d;
 }

@@ -13,6 +13,7 @@
 #include <new>
 
 #include "uapi/hooks.h"
+#include "user/mlx5/biased_lock.h"
 #include "user/mlx5/cqe_parse.h"
 #include "user/mlx5/queue.h"
 #include "user/mlx5/wqe_build.h"
@@ -21,42 +22,15 @@
 
 namespace uhca::mlx5 {
 
-// A queue's lock. Off (MLX5_SINGLE_THREADED, a thread domain, a single-threaded CQ) it costs one predictable branch.
-class SpinLock {
+class LockGuard {
  public:
-  void enable(bool on) { on_ = on; }
-  void lock() {
-    if (!on_) return;
-    for (unsigned spins = 0; held_.exchange(true, std::memory_order_acquire);) {
-      while (held_.load(std::memory_order_relaxed)) {
-        if (++spins % 256 == 0) {
-          sched_yield();
-        } else {
-#if defined(__x86_64__)
-          __builtin_ia32_pause();
-#endif
-        }
-      }
-    }
-  }
-  void unlock() {
-    if (on_) held_.store(false, std::memory_order_release);
-  }
+  explicit LockGuard(BiasedLock& l) : l_(l) { l_.lock(); }
+  ~LockGuard() { l_.unlock(); }
+  LockGuard(const LockGuard&) = delete;
+  LockGuard& operator=(const LockGuard&) = delete;
 
  private:
-  std::atomic<bool> held_{false};
-  bool on_ = true;
-};
-
-class SpinGuard {
- public:
-  explicit SpinGuard(SpinLock& l) : l_(l) { l_.lock(); }
-  ~SpinGuard() { l_.unlock(); }
-  SpinGuard(const SpinGuard&) = delete;
-  SpinGuard& operator=(const SpinGuard&) = delete;
-
- private:
-  SpinLock& l_;
+  BiasedLock& l_;
 };
 
 class MutexGuard {
@@ -173,7 +147,7 @@ inline Ah* to_ah(ibv_ah* a) {
 
 struct Srq {
   verbs_srq v;
-  SpinLock lock;
+  BiasedLock lock;
   Buf buf;
   std::uint32_t* db = nullptr;
   Pd* dbr_owner = nullptr;
@@ -190,7 +164,7 @@ inline Srq* to_srq(ibv_srq* s) {
 
 struct Cq {
   verbs_cq v;
-  SpinLock lock;
+  BiasedLock lock;
   Buf buf;
   std::uint32_t* db = nullptr;
   Pd* parent = nullptr;
@@ -242,7 +216,7 @@ struct Qp {
   Context* ctx = nullptr;
   Buf buf;
   SqRing ring;
-  SpinLock sq_lock, rq_lock;
+  BiasedLock sq_lock, rq_lock;
   WorkQueue sq, rq;
   std::uint32_t cur_post = 0;     // in basic blocks
   std::uint32_t sq_overhead = 0;  // bytes before the data segments that a WQE has room for

@@ -97,7 +97,7 @@ int qp_post_send(ibv_qp* ibqp, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
   Doorbell ring;
   int err = 0;
   {
-    SpinGuard guard(qp->sq_lock);
+    LockGuard guard(qp->sq_lock);
     std::uint32_t nreq = 0;
     for (; wr; wr = wr->next) {
       err = check_send(qp, *wr, nreq);
@@ -147,7 +147,7 @@ int qp_post_send(ibv_qp* ibqp, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
 int qp_post_recv(ibv_qp* ibqp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
   Qp* qp = to_qp(ibqp);
   WorkQueue& rq = qp->rq;
-  SpinGuard guard(qp->rq_lock);
+  LockGuard guard(qp->rq_lock);
   int err = 0;
   std::uint32_t nreq = 0;
   for (; wr; wr = wr->next, ++nreq) {
@@ -155,7 +155,7 @@ int qp_post_recv(ibv_qp* ibqp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
       Cq* cq = to_cq(ibqp->recv_cq);
       bool full = true;
       if (cq) {
-        SpinGuard cq_guard(cq->lock);
+        LockGuard cq_guard(cq->lock);
         full = rq.overflow(nreq);
       }
       if (full) {

@@ -24,7 +24,7 @@ static_assert(IBV_WR_SEND_WITH_INV == 9 && sizeof kOpBytes == 10 && sizeof kWqeO
 inline bool sq_full(Qp* qp, std::uint32_t nreq) {
   if (!qp->sq.overflow(nreq)) return false;
   Cq* cq = to_cq(qp->v.qp.send_cq);
-  SpinGuard guard(cq->lock);
+  LockGuard guard(cq->lock);
   return qp->sq.overflow(nreq);
 }
 

@@ -130,7 +130,7 @@ int destroy_srq(ibv_srq* ibsrq) {
   if (srq->index.srq) {
     // Completions name an XRC SRQ by its index: none may stay behind that would be taken for a later owner's.
     Cq* cq = to_cq(srq->v.cq);
-    SpinGuard guard(cq->lock);
+    LockGuard guard(cq->lock);
     clean_cq_locked(cq, srq->index.uidx, nullptr);
     clear_uidx(ctx, srq->index.uidx);
   }
@@ -153,14 +153,14 @@ ibv_srq* create_srq_ex(ibv_context* context, ibv_srq_init_attr_ex* attr) {
 
 void srq_free_wqe(Srq* srq, std::uint32_t index) {
   if (index >= srq->max) return;  // no such WQE: a CQE that the device spoiled
-  SpinGuard guard(srq->lock);
+  LockGuard guard(srq->lock);
   set_next(srq, srq->tail, index);
   srq->tail = index;
 }
 
 int srq_post_recv(ibv_srq* ibsrq, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
   Srq* srq = to_srq(ibsrq);
-  SpinGuard guard(srq->lock);
+  LockGuard guard(srq->lock);
   int err = 0;
   std::uint32_t nreq = 0;
   for (; wr; wr = wr->next, ++nreq) {

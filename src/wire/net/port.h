@@ -45,6 +45,14 @@ class Port {
   // every call (sockets are looked at every N calls, or when `thorough`).
   virtual unsigned poll(FrameSink& sink, unsigned budget, bool thorough) = 0;
 
+  // How to see without poll() whether something has come: fills `words` with the addresses of words that are zero until then, and returns
+  // how many; kMustPoll: there is no other way now. They stay readable as long as the port lives. What comes by socket is not seen.
+  static constexpr unsigned kMustPoll = ~0u;
+  virtual unsigned quiet_words(std::span<const std::uint32_t*> words) {
+    static_cast<void>(words);
+    return kMustPoll;
+  }
+
   // The function of this host that has this QPN, when it has shown its area to us; valid until the next send or poll. nullptr: another
   // host, our own, another user's, or not known yet (frames towards it make it known).
   virtual PeerFunction* peer(const std::array<std::uint8_t, 16>& dgid, std::uint32_t dest_qp) {

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "base/far_fence.h"
 #include "base/types.h"
 #include "wire/net/port.h"
 
@@ -21,7 +22,8 @@ namespace uhca::wire {
 // The first page of a ring. Zero is a valid empty ring whose consumer is awake.
 struct RingHeader {
   alignas(64) std::atomic<std::uint64_t> head;       // bytes that the consumer has released; only grows
-  std::atomic<std::uint32_t> asleep;                 // consumer: wake me after the next push. Taken back by whoever wakes.
+  alignas(64) std::atomic<std::uint32_t> asleep;     // consumer: wake me after the next push. Taken back by whoever wakes.
+  std::atomic<std::uint32_t> far_fence;              // consumer: not 0: heavy() stands behind `asleep` (base/far_fence.h)
   alignas(64) std::atomic<std::uint32_t> want_room;  // producer: wake me after the next release
 };
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<std::uint32_t>::is_always_lock_free);
@@ -58,11 +60,11 @@ class RingProducer {
   Push reserve(std::size_t bytes, std::byte** at) {
     const std::size_t place = tail_ % kRingDataBytes;
     need_ = record_bytes(bytes);
-    skip_ = place + need_ > kRingDataBytes ? kRingDataBytes - place : 0;
+    skip_ = place + need_ > kRingDataBytes || starts_over(place) ? kRingDataBytes - place : 0;
     bytes_ = bytes;
     // And the word behind it, which is going to be the consumer's place.
     if (Push p = make_room(skip_ + need_ + kRecordAlign); p != Push::kDone) return p;
-    *at = data_ + (skip_ ? 0 : place) + kRecordHeader;
+    *at = bytes <= sizeof stage_ ? stage_ : data_ + (skip_ ? 0 : place) + kRecordHeader;
     return Push::kDone;
   }
 
@@ -71,12 +73,18 @@ class RingProducer {
     const std::size_t place = tail_ % kRingDataBytes;
     const std::size_t record = skip_ ? 0 : place;
     const std::uint32_t word = static_cast<std::uint32_t>(bytes_) | (host_record ? kHostRecord : 0);
+    if (bytes_ <= sizeof stage_) std::memcpy(data_ + record + kRecordHeader, stage_, align_up(bytes_, 8));
     __atomic_store_n(word_at((record + need_) % kRingDataBytes), 0u, __ATOMIC_RELAXED);
     if (skip_) __atomic_store_n(word_at(record), word, __ATOMIC_RELAXED);
     __atomic_store_n(word_at(place), skip_ ? kSkip : word, __ATOMIC_RELEASE);
     tail_ += skip_ + need_;
-    // Against the consumer's "asleep = 1; fence; look at its place": one of the two sees the other.
-    std::atomic_thread_fence(std::memory_order_seq_cst);
+    prepare_next();
+    // Against the consumer's "asleep = 1; fence; look at its place": one of the two sees the other. A fence here would wait until the
+    // record's line has come over from the consumer.
+    if (far_fence::joined() && header_->far_fence.load(std::memory_order_relaxed) != 0)
+      std::atomic_signal_fence(std::memory_order_seq_cst);
+    else
+      std::atomic_thread_fence(std::memory_order_seq_cst);
     return header_->asleep.load(std::memory_order_relaxed) != 0 && header_->asleep.exchange(0, std::memory_order_acq_rel) != 0;
   }
 
@@ -91,6 +99,13 @@ class RingProducer {
   }
 
  private:
+  // A consumer that keeps up needs little of the ring: starting over early keeps that little in the caches.
+  bool starts_over(std::size_t place) {
+    if (place < kShortLap) look_again_ = kShortLap;
+    if (place < look_again_) return false;
+    look_again_ = place + kShortLap;
+    return reload_head() && tail_ - head_ <= kShortLap / 2;
+  }
   Push make_room(std::size_t bytes) {
     if (tail_ + bytes - head_ <= kRingDataBytes) return Push::kDone;
     if (!reload_head()) return Push::kCorrupt;
@@ -111,11 +126,22 @@ class RingProducer {
   }
   std::uint32_t* word_at(std::size_t at) { return reinterpret_cast<std::uint32_t*>(data_ + at); }
 
+  // The lines behind the consumer's place lie in its cache since the last lap. Asked for now, they are here when the next records are
+  // written; the place itself is what the consumer waits on.
+  void prepare_next() {
+    for (std::size_t line = 1; line <= 2; ++line) __builtin_prefetch(data_ + (tail_ + line * kRecordAlign) % kRingDataBytes, 1);
+  }
+
   RingHeader* header_ = nullptr;
   std::byte* data_ = nullptr;
   std::uint64_t tail_ = 0;
   std::uint64_t head_ = 0;
   std::size_t bytes_ = 0, need_ = 0, skip_ = 0;  // of the reserved record
+  // The consumer waits on the record's first line, and takes it away whenever it looks: a short record is put together here, and goes there
+  // in one go.
+  alignas(8) std::byte stage_[256 - kRecordHeader];
+  static constexpr std::size_t kShortLap = 32768;
+  std::size_t look_again_ = kShortLap;  // where starting over is thought of next
 };
 
 class RingConsumer {
@@ -158,6 +184,14 @@ class RingConsumer {
     taken_ += skipped + record_bytes(n);
     return {{data_ + at + kRecordHeader, n}, host_record};
   }
+
+  // Whether peek() has returned records that were not given back.
+  bool holds() const { return head_ != taken_; }
+  // Likewise, and so much that the producer may soon wait for it.
+  bool holds_much() const { return taken_ - head_ > kRingDataBytes / 8; }
+
+  // The word that is not zero when pending().
+  const std::uint32_t* place() const { return reinterpret_cast<const std::uint32_t*>(data_ + taken_ % kRingDataBytes); }
 
   // Gives everything that peek() returned back to the producer. Returns whether the producer waits for room and must be woken.
   bool release() {

@@ -15,6 +15,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "base/far_fence.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/no_cancel.h"
@@ -25,7 +26,7 @@ namespace {
 
 struct Hello {
   char magic[4] = {'u', 'h', 'c', 'a'};
-  std::uint32_t version = 1;
+  std::uint32_t version = 2;
   std::uint32_t ring_bytes = kRingBytes;
   std::uint32_t zero = 0;
 };
@@ -59,8 +60,9 @@ int seqpacket() {
   return fd::adopt(static_cast<int>(syscall(SYS_socket, AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)));
 }
 
-void* map_ring(int memfd) {
-  void* p = mmap(nullptr, kRingBytes, PROT_READ | PROT_WRITE, MAP_SHARED, memfd, 0);
+// `at`: an address range that is to be taken over, or nullptr.
+void* map_ring(int memfd, void* at = nullptr) {
+  void* p = mmap(at, kRingBytes, PROT_READ | PROT_WRITE, MAP_SHARED | (at != nullptr ? MAP_FIXED : 0), memfd, 0);
   if (p == MAP_FAILED) return nullptr;
   // A child has no business in the parent's rings.
   madvise(p, kRingBytes, MADV_DONTFORK);
@@ -170,11 +172,20 @@ HostSwitch::~HostSwitch() {
     l = next;
   }
   for (Link* l : accepted_) destroy(l);
+  for (void* p : spare_) munmap(p, kRingBytes);
+}
+
+// A thread that polls may still look at the ring of a link that is gone (quiet_words()): its addresses stay readable, without memory behind
+// them, and are used again.
+void HostSwitch::unmap_ring(Link* link) {
+  void* p = mmap(link->memory, kRingBytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  if (p != MAP_FAILED) spare_.push_back(p);
 }
 
 void HostSwitch::destroy(Link* link) {
   fd::close(link->fd);
-  if (link->memory) munmap(link->memory, kRingBytes);
+  if (link->memory && link->kind == Source::Kind::kTx) munmap(link->memory, kRingBytes);
+  if (link->memory && link->kind != Source::Kind::kTx) unmap_ring(link);
   if (link->number != Showcase::kNone) options_.showcase->dismiss(link->number);
   if (PeerFunction* f = link->function.load()) {
     munmap(f->area, link->area_bytes);
@@ -371,10 +382,9 @@ unsigned HostSwitch::poll(FrameSink& sink, unsigned budget, bool all) {
       std::memcpy(private_copy_.get(), shared.data(), shared.size());
       sink.receive({private_copy_.get(), shared.size()});
     }
-    if (done != before) {
-      l->last_active = polls_;
-      if (l->rx.release()) wake(l->fd);
-    }
+    if (done != before) l->last_active = polls_;
+    // Giving room back costs a fence, so it is done when it is due, or when there is nothing better to do.
+    if ((done == before || l->rx.holds_much()) && l->rx.release()) wake(l->fd);
     if (l->rx.corrupt() && !l->dead.load(std::memory_order_relaxed)) {
       counters_.links_corrupt.add();
       log::warn("pid {} uid {} broke the rules of its ring: link closed", l->peer.pid, l->peer.uid);
@@ -384,6 +394,17 @@ unsigned HostSwitch::poll(FrameSink& sink, unsigned budget, bool all) {
     if (done >= budget) next_rx_ = at + 1;
   }
   return done;
+}
+
+unsigned HostSwitch::quiet_words(std::span<const std::uint32_t*> words) const {
+  if (incoming_.load(std::memory_order_relaxed) || any_dead_.load(std::memory_order_relaxed)) return Port::kMustPoll;
+  unsigned n = 0;
+  for (const Link* l : rx_) {
+    if (polls_ - l->last_active > kColdAfter) continue;
+    if (n == words.size() || l->rx.holds()) return Port::kMustPoll;
+    words[n++] = l->rx.place();
+  }
+  return n;
 }
 
 void HostSwitch::mark_dead(Link* link) {
@@ -459,8 +480,12 @@ bool HostSwitch::greet(Link* link) {
     reason = "not a hello of this version";
   } else if (fds != 1) {
     reason = "a hello carries exactly one descriptor";
-  } else if ((reason = unfit(memfd, kRingBytes)) == nullptr && !(link->memory = map_ring(memfd))) {
-    reason = "the ring cannot be mapped";
+  } else if ((reason = unfit(memfd, kRingBytes)) == nullptr) {
+    link->memory = map_ring(memfd, spare_.empty() ? nullptr : spare_.back());
+    if (!link->memory)
+      reason = "the ring cannot be mapped";
+    else if (!spare_.empty())
+      spare_.pop_back();
   }
   if (memfd >= 0) ::close(memfd);
   if (reason) {
@@ -471,6 +496,7 @@ bool HostSwitch::greet(Link* link) {
     return false;
   }
   link->rx.attach(link->memory);
+  link->rx.header().far_fence.store(far_fence::joined() ? 1 : 0, std::memory_order_relaxed);
   link->rx.header().asleep.store(asleep_.load() ? 1 : 0, std::memory_order_seq_cst);
   link->kind = Source::Kind::kRx;
   counters_.links_accepted.add();
@@ -536,8 +562,13 @@ void HostSwitch::set_asleep(bool asleep) {
   for (Link* l : accepted_) {
     if (l->kind == Source::Kind::kRx) l->rx.header().asleep.store(asleep ? 1 : 0, std::memory_order_relaxed);
   }
+  if (!asleep) return;
   // Against the producer's "publish; fence; look at asleep".
   std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (!far_fence::joined() || far_fence::heavy()) return;
+  log::warn("membarrier is not permitted any more");
+  for (Link* l : accepted_)
+    if (l->kind == Source::Kind::kRx) l->rx.header().far_fence.store(0, std::memory_order_seq_cst);
 }
 
 Nanos HostSwitch::housekeeping(Nanos now) {

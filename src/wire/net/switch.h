@@ -56,6 +56,8 @@ class HostSwitch {
   Send send(unsigned slot, Frame frame);
   // `all`: look at the rings that have been silent for long, too.
   unsigned poll(FrameSink& sink, unsigned budget, bool all);
+  // As Port's.
+  unsigned quiet_words(std::span<const std::uint32_t*> words) const;
   PeerFunction* peer(unsigned slot);
   // As Port's; the peer is what peer() has just returned.
   std::byte* begin_record(const PeerFunction& peer, std::size_t bytes);
@@ -80,6 +82,7 @@ class HostSwitch {
   void look(Link* link, int memfd, unsigned number);
   bool take_messages(Link* link);  // false: end of file or error
   void destroy(Link* link);
+  void unmap_ring(Link* link);
   void retire(Link* link);  // engine: to the graveyard
   void adopt_and_reap();
   void mark_dead(Link* link);
@@ -107,6 +110,7 @@ class HostSwitch {
   std::vector<std::unique_ptr<Source>> listeners_;
   std::atomic<bool> asleep_{false};
   bool accept_paused_ = false;
+  std::vector<void*> spare_;  // addresses of rings that links no longer use
 };
 
 // The kernel's view for tools: slots that are bound on this host, from /proc/net/unix.

@@ -16,6 +16,7 @@
 #include <cstddef>
 #include <cstring>
 
+#include "base/far_fence.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "wire/net/function_mac.h"
@@ -24,10 +25,11 @@
 namespace uhca::wire {
 namespace {
 
-constexpr std::uint32_t kUdpEvery = 16;  // polls: looking costs a system call
-constexpr std::uint32_t kUdpQuietEvery = 128;
+// In polls. A program that polls again and again comes here with every 32nd poll only, unless something has come (pci/idle_watch.h).
+constexpr std::uint32_t kUdpEvery = 4;  // looking costs a system call
+constexpr std::uint32_t kUdpQuietEvery = 32;
 constexpr std::uint32_t kUdpQuietAfter = 1024;  // looks without a frame
-constexpr std::uint32_t kServiceEvery = 256;    // polls; for programs whose service thread gets no CPU
+constexpr std::uint32_t kServiceEvery = 64;     // for programs whose service thread gets no CPU
 constexpr Nanos kAddressRefresh = 1'000'000'000;
 
 // The data path leaves errno as it found it.
@@ -55,6 +57,7 @@ Result<std::unique_ptr<Uplink>> Uplink::create(NetdevInfo netdev, const Options&
   madvise(u->loop_memory_, kRingBytes, MADV_DONTFORK);
   u->loop_tx_.attach(u->loop_memory_);
   u->loop_rx_.attach(u->loop_memory_);
+  u->loop_rx_.header().far_fence.store(far_fence::join() ? 1 : 0);
 
   u->switch_ = std::make_unique<HostSwitch>(options.host_switch, u->epoll_, u->counters_);
   u->function_id_ = UHCA_TRY(u->switch_->lease());
@@ -102,7 +105,7 @@ std::uint32_t Uplink::lease_block() {
 
 bool Uplink::is_local(const Gid& gid) {
   if (is_mapped(gid) && gid[12] == 127) return true;  // all of 127/8
-  if (addresses_stale_.exchange(false, std::memory_order_acquire)) {
+  if (addresses_stale_.load(std::memory_order_relaxed) && addresses_stale_.exchange(false, std::memory_order_acquire)) {
     auto list = local_addresses();
     if (list.ok()) {
       local_ = std::move(*list);
@@ -291,6 +294,12 @@ unsigned Uplink::poll(FrameSink& sink, unsigned budget, bool thorough) {
   }
   polling_ = false;
   return done;
+}
+
+unsigned Uplink::quiet_words(std::span<const std::uint32_t*> words) {
+  words[0] = loop_rx_.place();
+  unsigned n = switch_->quiet_words(words.subspan(1));
+  return n == kMustPoll ? n : n + 1;
 }
 
 void Uplink::set_asleep(bool asleep) {
