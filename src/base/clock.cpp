@@ -19,7 +19,7 @@ Nanos SystemClock::recent() const {
     Nanos at;
     std::uint64_t rate;  // nanoseconds of 2^32 ticks; 0: not known yet
   };
-  constexpr std::uint64_t kSoon = 1 << 14, kSteady = 1 << 24, kTogether = 2048;  // ticks
+  constexpr std::uint64_t kSoon = 1 << 14, kSteady = 1 << 24, kTogether = 512;  // ticks
   static constinit thread_local Last last __attribute__((tls_model("initial-exec"))) = {0, 0, 0};
   const std::uint64_t ticks = __builtin_ia32_rdtsc();
   if (ticks - last.ticks <= kSoon && last.rate != 0) return last.at + ((ticks - last.ticks) * last.rate >> 32);
