@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Moderation: events that are held back so that each stands for several CQEs.
+#include "device/pci/idle_watch.h"
 #include "hca/dp_harness.h"
 
 namespace uhca::hcatest {
@@ -119,6 +120,19 @@ TEST_F(DpModeration, WhatWasPolledMeanwhileIsNotTold) {
   EXPECT_TRUE(comp_events().empty());
   send();
   EXPECT_EQ(comp_events(), told);
+}
+
+TEST_F(DpModeration, IdlePollsAreToldOfAHeldEvent) {
+  moderate(100, 8);
+  first_event();
+  send();
+  pci::IdleWatch idle;
+  bench.hca.set_idle_watch(&idle);
+  idle.publish({}, kNever);
+  arm(b.rcq, 1, 1);
+  EXPECT_TRUE(comp_events().empty());
+  EXPECT_TRUE(idle.closed());
+  bench.hca.set_idle_watch(nullptr);
 }
 
 TEST_F(DpModeration, SolicitedOnly) {

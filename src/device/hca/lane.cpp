@@ -217,7 +217,8 @@ void Lane::note_work() {
 }
 
 bool Lane::work_waits() const {
-  return work_head != nullptr || !eth.work.empty() || !multicast_loopback.empty() || pace_at != kNever || !error_qps.empty();
+  return work_head != nullptr || !eth.work.empty() || !multicast_loopback.empty() || pace_at != kNever || event_at != kNever ||
+         !error_qps.empty();
 }
 
 Nanos Lane::next_deadline() const {
