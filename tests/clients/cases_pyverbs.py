@@ -10,14 +10,17 @@ import tempfile
 from rig import Failure, Place, require
 
 SUITE = "/usr/share/doc/rdma-core/tests"
-IDS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "pyverbs_ids.txt")
+HERE = os.path.dirname(os.path.abspath(__file__))
 HUGE_PAGES = "/proc/sys/vm/nr_hugepages"
 LIMIT = 900  # seconds until a hung suite counts as failed
 
 
 def ids():
-    with open(IDS) as f:
-        return [line.strip() for line in f if line.strip() and not line.startswith("#")]
+    names = []
+    for file in ["pyverbs_ids.txt"] + (["pyverbs_root_ids.txt"] if os.geteuid() == 0 else []):
+        with open(os.path.join(HERE, file)) as f:
+            names += [line.strip() for line in f if line.strip() and not line.startswith("#")]
+    return names
 
 
 def unpack(folder):

@@ -993,7 +993,7 @@ TEST(Create, FailureLeavesNothing) {
   calls.err = 0;
   EXPECT_EQ(0, e.ops.destroy_qp(&qp->v.qp));
   EXPECT_EQ(0u, e.ctx->uidx_used[0]);
-  auto raw = e.attr(cq, cq, IBV_QPT_RAW_PACKET);
+  auto raw = e.attr(cq, cq, static_cast<ibv_qp_type>(7));  // none that exists
   EXPECT_EQ(nullptr, e.qp(&raw));
   EXPECT_EQ(EOPNOTSUPP, errno);
   a.comp_mask |= 1u << 30;

@@ -116,6 +116,36 @@ int ibv_cmd_modify_qp_ex(ibv_qp*, const ibv_qp_attr*, int, const verbs_udata*) {
 int ibv_cmd_destroy_qp(ibv_qp*) {
   return calls.err;
 }
+int ibv_cmd_create_wq(ibv_context*, const ibv_wq_init_attr*, ibv_wq*, const verbs_udata*) {
+  return calls.err;
+}
+int ibv_cmd_modify_wq(ibv_wq*, const ibv_wq_attr*, const verbs_udata*) {
+  return calls.err;
+}
+int ibv_cmd_destroy_wq(ibv_wq*) {
+  return calls.err;
+}
+int ibv_cmd_create_rwq_ind_table(ibv_context*, const ibv_rwq_ind_table_init_attr*, ibv_rwq_ind_table*) {
+  return calls.err;
+}
+int ibv_cmd_destroy_rwq_ind_table(ibv_rwq_ind_table*) {
+  return calls.err;
+}
+int ibv_cmd_create_flow(ibv_qp*, ibv_flow*, const ibv_flow_attr*, const verbs_udata*) {
+  return calls.err;
+}
+int ibv_cmd_destroy_flow(ibv_flow*) {
+  return calls.err;
+}
+int ibv_cmd_create_counters(ibv_context*, const ibv_counters_init_attr*, verbs_counters*, const ibv_command_buffer*) {
+  return calls.err;
+}
+int ibv_cmd_destroy_counters(verbs_counters*) {
+  return calls.err;
+}
+int ibv_cmd_read_counters(verbs_counters*, std::uint64_t*, std::uint32_t, std::uint32_t, const ibv_command_buffer*) {
+  return calls.err;
+}
 int ibv_cmd_attach_mcast(ibv_qp*, const ibv_gid*, std::uint16_t) {
   return calls.err;
 }

@@ -41,6 +41,19 @@ TEST(Queue, SendOpsFlagsShrinkTheWqe) {
   EXPECT_EQ(64u, *sq_overhead(IBV_QPT_UD, *default_send_ops(IBV_QPT_UD)));
 }
 
+TEST(Queue, RawPackets) {
+  auto ops = *default_send_ops(IBV_QPT_RAW_PACKET);
+  EXPECT_EQ(std::uint64_t{IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_TSO}, ops);
+  EXPECT_EQ(48u, *sq_overhead(IBV_QPT_RAW_PACKET, ops));
+  auto p = plan_sq(kLim, IBV_QPT_RAW_PACKET, ops, cap(8, 0, 1, 0, 0));
+  ASSERT_TRUE(p.ok());
+  EXPECT_EQ(64u, p->wqe_size);
+  // Headers of TSO lie before the gather list.
+  auto tso = plan_sq(kLim, IBV_QPT_RAW_PACKET, ops, cap(8, 0, 1, 0, 0), 54);
+  ASSERT_TRUE(tso.ok());
+  EXPECT_EQ(128u, tso->wqe_size);
+}
+
 TEST(Queue, SendRefusals) {
   std::uint64_t ops = *default_send_ops(IBV_QPT_RC);
   EXPECT_TRUE(plan_sq(kLim, IBV_QPT_RC, ops, cap(1, 0, 52, 0, 0)).ok());
@@ -49,7 +62,7 @@ TEST(Queue, SendRefusals) {
   EXPECT_EQ(EINVAL, plan_sq(kLim, IBV_QPT_RC, ops, cap(1, 0, 1, 0, 0xffffffff)).code());
   EXPECT_EQ(EINVAL, plan_sq(kLim, IBV_QPT_RC, ops, cap(0xffffffff, 0, 1, 0, 0)).code());
   EXPECT_EQ(EINVAL, plan_sq(kLim, IBV_QPT_RC, ops, cap(32768, 0, 1, 0, 0)).code());
-  EXPECT_EQ(EINVAL, plan_sq(kLim, IBV_QPT_RAW_PACKET, ops, cap(1, 0, 1, 0, 0)).code());
+  EXPECT_EQ(EINVAL, plan_sq(kLim, static_cast<ibv_qp_type>(7), ops, cap(1, 0, 1, 0, 0)).code());
   auto none = plan_sq(kLim, IBV_QPT_RC, ops, cap(0, 1, 1, 1, 0));
   ASSERT_TRUE(none.ok());
   EXPECT_EQ(0u, none->bytes);

@@ -206,4 +206,29 @@ TEST(Wqe, ReceiveListEndsAndSkipsEmpty) {
   EXPECT_EQ(htobe64(4), reinterpret_cast<const mlx5_wqe_data_seg*>(full.b)[3].addr);
 }
 
+TEST(Wqe, EthernetSegmentWithHeadersThatWrap) {
+  alignas(64) std::uint8_t ring[128];
+  std::memset(ring, 0xee, sizeof ring);
+  SqRing r{ring, ring + sizeof ring};
+  std::uint8_t headers[54];
+  for (unsigned i = 0; i < sizeof headers; ++i) headers[i] = static_cast<std::uint8_t>(i + 1);
+  WqeCursor w(r, ring + 64);
+  w.take(prm::wqe_ctrl_seg::kBytes);
+  put_ethernet(w, prm::kEthWqeL3Csum, 1000, headers, sizeof headers);
+  // Control 1, Ethernet 1, 52 bytes in 4.
+  EXPECT_EQ(6u, w.ds());
+  const std::uint8_t* seg = ring + 64 + 16;
+  EXPECT_EQ(prm::kEthWqeL3Csum, prm::get<prm::wqe_eth_seg::cs_flags>(seg));
+  EXPECT_EQ(1000u, prm::get<prm::wqe_eth_seg::mss>(seg));
+  EXPECT_EQ(54u, prm::get<prm::wqe_eth_seg::inline_hdr_sz>(seg));
+  EXPECT_EQ(0, std::memcmp(seg + 14, headers, 2 + 32));
+  EXPECT_EQ(0, std::memcmp(ring, headers + 34, 20));
+  EXPECT_EQ(ring + 32, w.take(16));
+  // Without headers it is one segment.
+  WqeCursor plain(r, ring);
+  put_ethernet(plain, 0, 0, nullptr, 0);
+  EXPECT_EQ(1u, plain.ds());
+  EXPECT_EQ(0u, prm::get<prm::wqe_eth_seg::inline_hdr_sz>(ring));
+}
+
 }  // namespace

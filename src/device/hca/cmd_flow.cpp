@@ -26,6 +26,14 @@ Status check_type(Command& c, std::uint32_t type) {
   return type == kFlowNicReceive ? Status::OK : c.refuse(Status::BAD_PARAM, "flow table type {:#x} is not offered", type);
 }
 
+// Without a root, frames that are not RoCE's have nowhere to go.
+void tell_port(Command& c) {
+  bool wanted = steering(c).has_root(kFlowNicReceive);
+  if (wanted == steering(c).port_knows) return;
+  steering(c).port_knows = wanted;
+  c.hca.port().want_ethernet(wanted);
+}
+
 Status other_vport(Command& c) {
   // other_vport and vport_number lie at the same place in all of them.
   if (!c.get<prm::create_flow_table_in::other_vport>()) return Status::OK;
@@ -167,6 +175,7 @@ Status destroy_flow_table(Command& c) {
   if (t->users != 0) return c.in_use("flow table", id, t->users);
   if (std::uint32_t miss = t->miss_table(); miss != 0) --find_table(c, miss)->users;
   std::erase_if(steering(c).roots, [id](auto& r) { return r.second == id; });
+  tell_port(c);
   steering(c).tables.erase(id);
   c.st.table_ids.give_back(id);
   return Status::OK;
@@ -178,12 +187,14 @@ Status set_flow_table_root(Command& c) {
   if (Status s = check_type(c, type); s != Status::OK) return s;
   if (c.op_mod() == 1) {  // disconnect
     steering(c).roots.erase(static_cast<std::uint8_t>(type));
+    tell_port(c);
     return Status::OK;
   }
   FlowTable* t = find_table(c, id);
   if (t == nullptr || t->type != type) return c.no_such("flow table", id);
   if (Status s = c.may_use(Kind::kFlowTable, id); s != Status::OK) return s;
   steering(c).roots[static_cast<std::uint8_t>(type)] = id;
+  tell_port(c);
   return Status::OK;
 }
 

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/trace.h"
 #include "device/hca/eth_headers.h"
+#include "device/hca/hca.h"
 #include "device/hca/inet_sum.h"
 #include "device/hca/raw_queue.h"
 #include "device/hca/rss.h"
@@ -163,7 +164,9 @@ bool for_this_station(Lane& lane, wire::Frame f) {
 bool is_for_rdma(Lane& lane, wire::Frame f) {
   if (!lane.objects.steering.has_root(kFlowNicReceive)) return true;
   wire::Route route;
-  if (!lane.objects.vport.roce_en || !wire::peek_route(f, route) || !for_this_station(lane, f)) return false;
+  if (!lane.objects.vport.roce_en || !wire::peek_route(f, route)) return false;
+  // Where functions share an address, a RoCE frame is for whoever has the QP: its sender need not even know the address.
+  if (!lane.hca.config().shares_mac && !for_this_station(lane, f)) return false;
   if (route.dest_qp == kGsiQpn) return lane.objects.gsi != nullptr;
   if (route.dest_qp == kMulticastQpn) return true;
   return lane.objects.qp(route.dest_qp) != nullptr || lane.objects.dct(route.dest_qp) != nullptr;

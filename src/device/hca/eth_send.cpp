@@ -7,6 +7,7 @@
 #include "base/trace.h"
 #include "device/hca/eth_packet.h"
 #include "device/hca/eth_recv.h"
+#include "device/hca/hca.h"
 #include "device/hca/raw_queue.h"
 #include "prm/wqe.h"
 
@@ -36,8 +37,8 @@ wire::Send transmit(Lane& lane, const RawQueue& sq, wire::Frame f) {
   }
   bool group = is_group_address(f);
   bool own = !group && !v.disable_uc_lb && is_own_address(v, f);
-  if (!own) {
-    wire::Send s = lane.port.send(f);
+  if (!own || lane.hca.config().shares_mac) {
+    wire::Send s = lane.port.send_ethernet(f);
     if (s == wire::Send::kBusy) {
       ++lane.counters.tx_busy;
       return s;

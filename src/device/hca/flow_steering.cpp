@@ -123,6 +123,7 @@ void Steering::clear() {
   entries.clear();
   roots.clear();
   counters.clear();
+  port_knows = false;
 }
 
 }  // namespace uhca::hca

@@ -59,6 +59,7 @@ class Steering {
   std::map<std::pair<std::uint32_t, std::uint32_t>, FlowEntry> entries;  // by table and index
   std::map<std::uint8_t, std::uint32_t> roots;                           // by table type
   std::unordered_map<std::uint32_t, FlowCounter> counters;
+  bool port_knows = false;  // that there is a root
 
   FlowTable* table(std::uint32_t id) {
     auto it = tables.find(id);

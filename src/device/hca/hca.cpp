@@ -163,6 +163,7 @@ void Hca::clear_objects() {
   objects_.gsi = nullptr;
   objects_.dcts.clear();
   objects_.qps.clear();
+  if (objects_.steering.port_knows) port_.want_ethernet(false);
   objects_.steering.clear();
   objects_.tirs.clear();
   objects_.rqts.clear();

@@ -50,6 +50,7 @@ struct HcaConfig {
   std::vector<CommandFault> command_faults;
   unsigned drives_per_clock = 1;  // how many calls of drive(false) with nothing to do share one reading of the clock
   void* published = nullptr;      // zeroed memory that other functions of the host see (published.h); nullptr: none
+  bool shares_mac = false;        // other functions of the port have the same address
   bool one_sided = true;          // execute WRITE and READ on what they publish (fast_path.h)
 };
 

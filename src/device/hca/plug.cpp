@@ -103,6 +103,7 @@ std::unique_ptr<InprocEndpoint> plug_in_hca(const SlotConfig& config) {
   identity.num_vectors = hc.num_vectors;
 
   hc.published = bus->area ? bus->area->device_part() : nullptr;
+  hc.shares_mac = true;
   hc.one_sided = direct_access;
   hc.congestion_control = config.congestion_control;
   hc.drives_per_clock = 4;  // most polls do not come that far (idle_watch.h)

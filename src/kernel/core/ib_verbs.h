@@ -33,6 +33,11 @@ struct ib_ah;
 struct ib_mw;
 struct ib_srq;
 struct ib_xrcd;
+struct ib_wq;
+struct ib_rwq_ind_table;
+struct ib_flow;
+struct ib_flow_attr;
+struct ib_counters;
 struct ib_ucontext;
 namespace mm {
 class DmaBuffer;  // kernel/mm/umem.h
@@ -120,8 +125,9 @@ struct ib_qp_init_attr {
   ib_qp_type qp_type = ib_qp_type::RC;
   std::uint32_t create_flags = 0;
   ib_srq* srq = nullptr;
-  ib_xrcd* xrcd = nullptr;       // XRC_TGT
-  std::uint32_t source_qpn = 0;  // with IB_QP_CREATE_SOURCE_QPN
+  ib_xrcd* xrcd = nullptr;                  // XRC_TGT
+  std::uint32_t source_qpn = 0;             // with IB_QP_CREATE_SOURCE_QPN
+  ib_rwq_ind_table* rwq_ind_tbl = nullptr;  // RAW_PACKET: what is received is spread over its WQs
 };
 
 struct ib_cq_init_attr {
@@ -162,6 +168,7 @@ struct ib_device_attr {
   std::uint32_t max_wq_type_rq = 0, raw_packet_caps = 0;
   std::uint64_t max_dm_size = 0;
   std::uint32_t xrc_odp_caps = 0;
+  std::uint32_t rss_supported_qpts = 0, max_rwq_indirection_tables = 0, max_rwq_indirection_table_size = 0;
   std::uint64_t odp_general_caps = 0;  // bit 0: ODP, bit 1: implicit
   std::uint32_t odp_rc_caps = 0, odp_uc_caps = 0, odp_ud_caps = 0;
 };
@@ -210,6 +217,7 @@ struct ib_qp {
   ib_cq* send_cq = nullptr;
   ib_cq* recv_cq = nullptr;
   ib_srq* srq = nullptr;
+  ib_rwq_ind_table* rwq_ind_tbl = nullptr;
   std::uint32_t qp_num = 0;
   ib_qp_type qp_type = ib_qp_type::RC;
   std::uint8_t port = 0;
@@ -284,6 +292,81 @@ struct ib_xrcd {
   std::mutex tgt_qps_lock;
   std::map<std::uint32_t, ib_qp*> tgt_qps;  // shared QPs by number, owned
   virtual ~ib_xrcd() = default;
+};
+
+// ---------------------------------------------------------------- Ethernet: receive WQs, their indirection tables, flow rules, counters
+
+enum class ib_wq_state : std::uint8_t { RESET = 0, RDY = 1, ERR = 2 };
+inline constexpr std::uint32_t IB_WQT_RQ = 0;
+// ib_wq_flags, ib_wq_attr_mask
+inline constexpr std::uint32_t IB_WQ_FLAGS_CVLAN_STRIPPING = 1 << 0, IB_WQ_FLAGS_SCATTER_FCS = 1 << 1, IB_WQ_FLAGS_DELAY_DROP = 1 << 2,
+                               IB_WQ_FLAGS_PCI_WRITE_END_PADDING = 1 << 3;
+inline constexpr std::uint32_t IB_WQ_STATE = 1 << 0, IB_WQ_CUR_STATE = 1 << 1, IB_WQ_FLAGS = 1 << 2;
+
+struct ib_wq_init_attr {
+  ib_cq* cq = nullptr;
+  std::uint32_t wq_type = IB_WQT_RQ, max_wr = 0, max_sge = 0, create_flags = 0;
+};
+struct ib_wq_attr {
+  ib_wq_state wq_state{}, curr_wq_state{};
+  std::uint32_t flags = 0, flags_mask = 0;
+};
+
+struct ib_wq {
+  ib_device* device = nullptr;
+  ib_pd* pd = nullptr;
+  ib_cq* cq = nullptr;
+  std::uint32_t wq_num = 0, wq_type = IB_WQT_RQ;
+  ib_wq_state state = ib_wq_state::RESET;
+  std::atomic<int> usecnt{0};  // indirection tables
+  void (*event_handler)(ib_wq* wq, std::uint32_t ib_event, void* context) = nullptr;
+  void* wq_context = nullptr;
+  virtual ~ib_wq() = default;
+};
+
+struct ib_rwq_ind_table {
+  ib_device* device = nullptr;
+  std::vector<ib_wq*> ind_tbl;  // 2^n
+  std::uint32_t ind_tbl_num = 0;
+  std::atomic<int> usecnt{0};  // QPs
+  virtual ~ib_rwq_ind_table() = default;
+};
+
+// ib_flow_attr_type, ib_flow_flags, ib_flow_spec_type
+enum class ib_flow_attr_type : std::uint8_t { NORMAL = 0, ALL_DEFAULT = 1, MC_DEFAULT = 2, SNIFFER = 3 };
+inline constexpr std::uint32_t IB_FLOW_ATTR_FLAGS_DONT_TRAP = 1 << 1, IB_FLOW_ATTR_FLAGS_EGRESS = 1 << 2,
+                               IB_FLOW_ATTR_FLAGS_RESERVED = 1 << 3;
+inline constexpr std::uint32_t IB_FLOW_SPEC_ETH = 0x20, IB_FLOW_SPEC_IPV4 = 0x30, IB_FLOW_SPEC_IPV6 = 0x31, IB_FLOW_SPEC_ESP = 0x34,
+                               IB_FLOW_SPEC_TCP = 0x40, IB_FLOW_SPEC_UDP = 0x41, IB_FLOW_SPEC_VXLAN_TUNNEL = 0x50, IB_FLOW_SPEC_GRE = 0x51,
+                               IB_FLOW_SPEC_MPLS = 0x60, IB_FLOW_SPEC_INNER = 0x100, IB_FLOW_SPEC_ACTION_TAG = 0x1000,
+                               IB_FLOW_SPEC_ACTION_DROP = 0x1001, IB_FLOW_SPEC_ACTION_HANDLE = 0x1002, IB_FLOW_SPEC_ACTION_COUNT = 0x1003;
+inline constexpr unsigned IB_FLOW_SPEC_SUPPORT_LAYERS = 10;
+
+// One match or action of a rule. A match: value and mask, in the layout of the uapi's filter of that type (ib_uverbs_flow_*_filter).
+struct ib_flow_spec {
+  std::uint32_t type = 0;
+  alignas(4) std::array<std::uint8_t, 40> val{}, mask{};
+  std::uint32_t tag_id = 0;         // ACTION_TAG
+  ib_counters* counters = nullptr;  // ACTION_COUNT
+};
+struct ib_flow_attr {
+  ib_flow_attr_type type = ib_flow_attr_type::NORMAL;
+  std::uint16_t priority = 0;
+  std::uint32_t flags = 0;
+  std::uint8_t port = 1;
+  std::vector<ib_flow_spec> specs;
+};
+
+struct ib_flow {
+  ib_device* device = nullptr;
+  ib_qp* qp = nullptr;  // nullptr: a rule of the driver's own kind
+  virtual ~ib_flow() = default;
+};
+
+struct ib_counters {
+  ib_device* device = nullptr;
+  std::atomic<int> usecnt{0};  // flows
+  virtual ~ib_counters() = default;
 };
 
 // ---------------------------------------------------------------- work requests of kernel consumers (Linux: ib_send_wr, ib_recv_wr, ib_wc)
@@ -389,6 +472,18 @@ struct ib_device_ops {
   Status (*dealloc_xrcd)(ib_xrcd&) = nullptr;
   Status (*attach_mcast)(ib_qp&, const ib_gid&, std::uint16_t lid) = nullptr;
   Status (*detach_mcast)(ib_qp&, const ib_gid&, std::uint16_t lid) = nullptr;
+  // attr is updated to what was given.
+  Result<std::unique_ptr<ib_wq>> (*create_wq)(ib_pd&, ib_wq_init_attr&, Udata*) = nullptr;
+  Status (*modify_wq)(ib_wq&, const ib_wq_attr&, std::uint32_t mask, Udata*) = nullptr;
+  Status (*destroy_wq)(ib_wq&) = nullptr;
+  Result<std::unique_ptr<ib_rwq_ind_table>> (*create_rwq_ind_table)(ib_device&, const std::vector<ib_wq*>&, Udata*) = nullptr;
+  Status (*destroy_rwq_ind_table)(ib_rwq_ind_table&) = nullptr;
+  Result<std::unique_ptr<ib_flow>> (*create_flow)(ib_qp&, const ib_flow_attr&, Udata*) = nullptr;
+  Status (*destroy_flow)(ib_flow&) = nullptr;
+  Result<std::unique_ptr<ib_counters>> (*create_counters)(ib_device&) = nullptr;
+  Status (*destroy_counters)(ib_counters&) = nullptr;
+  // Fills `n` values. EINVAL: more than the counters have.
+  Status (*read_counters)(ib_counters&, std::uint64_t* values, std::uint32_t n, std::uint32_t flags) = nullptr;
   // The driver rejects udata that it does not know (CORE_SUPPORT_ROBUST_UDATA).
   bool robust_udata = false;
 
@@ -528,6 +623,13 @@ Status ib_query_qp(ib_qp& qp, ib_qp_attr& attr, std::uint32_t mask, ib_qp_init_a
 // EINVAL: no multicast GID (ff00::/8, or an IPv4 group as a mapped address), or not a UD QP.
 Status ib_attach_mcast(ib_qp& qp, const ib_gid& gid, std::uint16_t lid);
 Status ib_detach_mcast(ib_qp& qp, const ib_gid& gid, std::uint16_t lid);
+Result<std::unique_ptr<ib_wq>> ib_create_wq(ib_pd& pd, ib_wq_init_attr& attr, Udata* udata);
+Status ib_destroy_wq(ib_wq& wq);  // EBUSY: an indirection table has it
+// The WQs must not go away meanwhile.
+Result<std::unique_ptr<ib_rwq_ind_table>> ib_create_rwq_ind_table(ib_device& dev, const std::vector<ib_wq*>& wqs, Udata* udata);
+Status ib_destroy_rwq_ind_table(ib_rwq_ind_table& table);  // EBUSY: a QP has it
+Result<std::unique_ptr<ib_flow>> ib_create_flow(ib_qp& qp, const ib_flow_attr& attr, Udata* udata);
+Status ib_destroy_flow(ib_flow& flow);
 Result<std::unique_ptr<ib_srq>> ib_create_srq(ib_pd& pd, ib_srq_init_attr& attr, Udata* udata);
 Status ib_destroy_srq(ib_srq& srq);
 

@@ -180,10 +180,12 @@ Result<std::unique_ptr<ib_qp>> ib_create_qp(ib_device& dev, ib_pd* pd, ib_qp_ini
   qp->send_cq = attr.send_cq;
   qp->recv_cq = attr.recv_cq;
   qp->srq = attr.srq;
+  qp->rwq_ind_tbl = attr.rwq_ind_tbl;
   if (pd) pd->usecnt.fetch_add(1);
   if (attr.send_cq) attr.send_cq->usecnt.fetch_add(1);
   if (attr.recv_cq) attr.recv_cq->usecnt.fetch_add(1);
   if (attr.srq) attr.srq->usecnt.fetch_add(1);
+  if (attr.rwq_ind_tbl) attr.rwq_ind_tbl->usecnt.fetch_add(1);
   return qp;
 }
 
@@ -196,11 +198,13 @@ Status ib_destroy_qp(ib_qp& qp) {
   ib_cq* scq = qp.send_cq;
   ib_cq* rcq = qp.recv_cq;
   ib_srq* srq = qp.srq;
+  ib_rwq_ind_table* table = qp.rwq_ind_tbl;
   UHCA_CHECK(dev.ops.destroy_qp(qp));
   if (pd) pd->usecnt.fetch_sub(1);
   if (scq) scq->usecnt.fetch_sub(1);
   if (rcq) rcq->usecnt.fetch_sub(1);
   if (srq) srq->usecnt.fetch_sub(1);
+  if (table) table->usecnt.fetch_sub(1);
   track(dev, RDMA_RESTRACK_QP, -1);
   return success();
 }

@@ -75,6 +75,7 @@ Status mlx5_core_dev::query_caps() {
   auto query = [this](CapType t) { return query_cap(t, false, caps_[slot(t)].data()); };
   UHCA_CHECK(query(CapType::GENERAL));
   if (cap_gen<prm::cmd_hca_cap::eth_net_offloads>()) UHCA_CHECK(query(CapType::ETHERNET));
+  if (cap_gen<prm::cmd_hca_cap::nic_flow_table>()) UHCA_CHECK(query(CapType::FLOW_TABLE));
   if (cap_gen<prm::cmd_hca_cap::atomic>()) UHCA_CHECK(query(CapType::ATOMIC));
   if (cap_gen<prm::cmd_hca_cap::roce>()) UHCA_CHECK(query(CapType::ROCE));
   if (cap_gen<prm::cmd_hca_cap::qos>()) UHCA_CHECK(query(CapType::QOS));

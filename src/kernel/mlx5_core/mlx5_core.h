@@ -44,7 +44,7 @@ struct mlx5_core_srq : TableObject {
 };
 
 // QUERY_HCA_CAP op_mod >> 1 (Linux device.h: enum mlx5_cap_type).
-enum class CapType : std::uint8_t { GENERAL = 0, ETHERNET = 1, ATOMIC = 3, ROCE = 4, QOS = 0xc, VDPA_EMULATION = 0x13 };
+enum class CapType : std::uint8_t { GENERAL = 0, ETHERNET = 1, ATOMIC = 3, ROCE = 4, FLOW_TABLE = 7, QOS = 0xc, VDPA_EMULATION = 0x13 };
 
 struct RoceAddressEntry {
   bool valid = false;
@@ -105,6 +105,13 @@ class mlx5_core_dev {
     return prm::get<F>(caps_[slot(CapType::VDPA_EMULATION)].data());
   }
 
+  // What NIC receive flow tables can do, and what they match (flow_table_prop_layout, flow_table_fields_supported).
+  const void* flow_rx() const {
+    return prm::at<prm::flow_table_nic_cap::flow_table_properties_nic_receive>(
+        static_cast<const void*>(caps_[slot(CapType::FLOW_TABLE)].data()));
+  }
+  const void* flow_rx_fields() const { return prm::at<prm::flow_table_prop_layout::ft_field_support>(flow_rx()); }
+
   // Pages for the doorbells of emulated virtio devices.
   bool has_vars() const { return cap_gen<prm::cmd_hca_cap::general_obj_types>() & prm::qos::kObjTypesVirtioNetQ; }
 
@@ -150,6 +157,9 @@ class mlx5_core_dev {
   void untrack_cq(mlx5_core_cq& cq) { cqs_.remove(cq.cqn, &cq); }
   Status create_qp(mlx5_core_qp& qp, std::vector<std::uint8_t>& in);
   Status destroy_qp(mlx5_core_qp& qp);
+  // RQs and SQs, whose commands mlx5_ib issues: their numbers are none of a QP's. False: no place. After untrack_qp no callback runs.
+  bool track_qp(mlx5_core_qp& qp) { return qps_.insert(qp.qpn, &qp); }
+  void untrack_qp(mlx5_core_qp& qp) { qps_.remove(qp.qpn, &qp); }
   // SRQs are of several kinds, whose commands mlx5_ib issues; here their events are routed. ENOMEM.
   Status add_srq(mlx5_core_srq& srq);
   // No callback of the SRQ runs after this.
@@ -184,7 +194,7 @@ class mlx5_core_dev {
  private:
   // Those types that this driver asks for, without gaps.
   static constexpr std::size_t slot(CapType t) {
-    return t == CapType::QOS ? 5 : t == CapType::VDPA_EMULATION ? 6 : static_cast<std::size_t>(t);
+    return t == CapType::FLOW_TABLE ? 2 : t == CapType::QOS ? 5 : t == CapType::VDPA_EMULATION ? 6 : static_cast<std::size_t>(t);
   }
   explicit mlx5_core_dev(pci::Endpoint& endpoint);
   Status bring_up();

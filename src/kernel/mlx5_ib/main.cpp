@@ -14,6 +14,7 @@
 #include "kernel/mlx5_ib/clock.h"
 #include "kernel/mlx5_ib/dev_resources.h"
 #include "kernel/mlx5_ib/devx.h"
+#include "kernel/mlx5_ib/fs.h"
 #include "kernel/mlx5_ib/kernel_queue.h"
 #include "kernel/mlx5_ib/mlx5_ib.h"
 #include "kernel/mlx5_ib/mlx5_ib_dev.h"
@@ -27,7 +28,10 @@ namespace {
 // IB_DEVICE_* of <rdma/ib_verbs.h>.
 constexpr std::uint32_t kCapBadPkeyCntr = 1 << 1, kCapBadQkeyCntr = 1 << 2, kCapChangePhyPort = 1 << 4, kCapPortActiveEvent = 1 << 10,
                         kCapSysImageGuid = 1 << 11, kCapRcRnrNakGen = 1 << 12, kCapMemWindow = 1 << 17, kCapXrc = 1 << 20,
-                        kCapMemWindowType2B = 1 << 24;
+                        kCapMemWindowType2B = 1 << 24, kCapRawIpCsum = 1 << 26;
+constexpr std::uint64_t kCapRawScatterFcs = std::uint64_t{1} << 34;
+// ib_raw_packet_caps
+constexpr std::uint32_t kRawCvlanStripping = 1 << 0, kRawScatterFcs = 1 << 1, kRawIpCsum = 1 << 2;
 constexpr std::uint32_t kAtomicNone = 0, kAtomicHca = 1;  // enum ib_atomic_cap
 constexpr std::uint32_t kAtomicCmpSwap = 1, kAtomicFetchAdd = 2, kAtomicSize8 = 8;
 constexpr std::uint32_t kSegment = 16, kMaxReadDescriptor = 512;  // bytes; mlx5 reads at most 512 bytes of a READ WQE
@@ -74,8 +78,7 @@ std::uint8_t roce_mtu(unsigned netdev_mtu) {
 
 Status answer_query_device(mlx5_ib_dev& dev, const Udata& uhw) {
   if (uhw.inlen > 0) UHCA_CHECK(uhw.check_in_tail(0));
-  // Members follow one another; each is there as far as the caller has room for it. All of them say "not supported" by zero, as
-  // none of these offloads exists on this device.
+  // Members follow one another; each is there as far as the caller has room for it. What the device lacks is zero.
   using R = ::mlx5_ib_query_device_resp;
   R resp{};
   auto end = [](std::size_t off, std::size_t size) { return off + size; };
@@ -100,6 +103,17 @@ Status answer_query_device(mlx5_ib_dev& dev, const Udata& uhw) {
     resp.cqe_comp_caps.supported_format = MLX5_IB_CQE_RES_FORMAT_HASH | MLX5_IB_CQE_RES_FORMAT_CSUM;
     if (dev.mdev->cap_gen<prm::cmd_hca_cap::mini_cqe_resp_stride_index>())
       resp.cqe_comp_caps.supported_format |= MLX5_IB_CQE_RES_FORMAT_CSUM_STRIDX;
+  }
+  if (dev.mdev->cap_gen<prm::cmd_hca_cap::eth_net_offloads>()) {
+    using eth = prm::per_protocol_networking_offload_caps;
+    if (std::uint32_t log = dev.mdev->cap_eth<eth::max_lso_cap>()) {
+      resp.tso_caps.max_tso = 1u << log;
+      resp.tso_caps.supported_qpts = 1u << static_cast<unsigned>(ib_qp_type::RAW_PACKET);
+    }
+    resp.rss_caps.rx_hash_function = MLX5_RX_HASH_FUNC_TOEPLITZ;
+    resp.rss_caps.rx_hash_fields_mask = MLX5_RX_HASH_SRC_IPV4 | MLX5_RX_HASH_DST_IPV4 | MLX5_RX_HASH_SRC_IPV6 | MLX5_RX_HASH_DST_IPV6 |
+                                        MLX5_RX_HASH_SRC_PORT_TCP | MLX5_RX_HASH_DST_PORT_TCP | MLX5_RX_HASH_SRC_PORT_UDP |
+                                        MLX5_RX_HASH_DST_PORT_UDP | MLX5_RX_HASH_INNER;
   }
   if (dev.mdev->cap_gen<prm::cmd_hca_cap::qp_packet_based>()) resp.flags |= MLX5_IB_QUERY_DEV_RESP_PACKET_BASED_CREDIT_MODE;
   resp.response_length = static_cast<std::uint32_t>(len);
@@ -217,6 +231,20 @@ void set_ops(ib_device_ops& ops) {
   ops.driver_def = mlx5_ib_defs;
 }
 
+// Of a port that is Ethernet with queues of its own kind.
+void set_ethernet_ops(ib_device_ops& ops) {
+  ops.create_wq = create_wq;
+  ops.modify_wq = modify_wq;
+  ops.destroy_wq = destroy_wq;
+  ops.create_rwq_ind_table = create_rwq_ind_table;
+  ops.destroy_rwq_ind_table = destroy_rwq_ind_table;
+  ops.create_flow = create_flow;
+  ops.destroy_flow = destroy_flow;
+  ops.create_counters = create_counters;
+  ops.destroy_counters = destroy_counters;
+  ops.read_counters = read_counters;
+}
+
 }  // namespace
 
 mlx5_ib_dev::mlx5_ib_dev(pci::InprocEndpoint& s) : slot(s) {}
@@ -273,6 +301,22 @@ Status query_device(ib_device& d, ib_device_attr& a, Udata* uhw) {
     a.max_mcast_grp = 1u << m.cap_gen<cap::log_max_mcg>();
     a.max_mcast_qp_attach = m.cap_gen<cap::max_qp_mcg>();
     a.max_total_mcast_qp_attach = a.max_mcast_qp_attach * a.max_mcast_grp;
+  }
+  if (m.cap_gen<cap::eth_net_offloads>()) {
+    using eth = prm::per_protocol_networking_offload_caps;
+    if (m.cap_eth<eth::csum_cap>()) {
+      a.device_cap_flags |= kCapRawIpCsum;
+      a.raw_packet_caps |= kRawIpCsum;
+    }
+    if (m.cap_eth<eth::vlan_cap>()) a.raw_packet_caps |= kRawCvlanStripping;
+    if (m.cap_eth<eth::scatter_fcs>()) {
+      a.device_cap_flags_ex |= kCapRawScatterFcs;
+      a.raw_packet_caps |= kRawScatterFcs;
+    }
+    a.max_rwq_indirection_tables = 1u << m.cap_gen<cap::log_max_rqt>();
+    a.max_rwq_indirection_table_size = 1u << m.cap_gen<cap::log_max_rqt_size>();
+    a.rss_supported_qpts = 1u << static_cast<unsigned>(ib_qp_type::RAW_PACKET);
+    a.max_wq_type_rq = 1u << m.cap_gen<cap::log_max_rq>();
   }
   a.max_ah = std::numeric_limits<std::int32_t>::max();
   a.max_pkeys = static_cast<std::uint16_t>(128u << m.cap_gen<cap::pkey_table_size>());
@@ -341,6 +385,11 @@ Result<ib_device*> mlx5_ib_probe(pci::InprocEndpoint& slot) {
   dev->num_comp_vectors = m.num_comp_vectors();
   dev->roce_v1 = m.cap_roce<prm::roce_cap::roce_version>() & mlx5::kRoceVersion1;
   mlx5::set_ops(dev->ops);
+  if (m.cap_gen<prm::cmd_hca_cap::eth_net_offloads>() && m.cap_gen<prm::cmd_hca_cap::nic_flow_table>() &&
+      prm::get<prm::flow_table_prop_layout::ft_support>(m.flow_rx())) {
+    dev->flows = std::make_unique<mlx5::FlowTables>(m);
+  }
+  if (m.cap_gen<prm::cmd_hca_cap::eth_net_offloads>()) mlx5::set_ethernet_ops(dev->ops);
 
   UHCA_CHECK(m.set_roce(true));
   m.set_port_listener(&mlx5::port_event, dev.get());

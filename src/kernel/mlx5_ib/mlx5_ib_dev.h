@@ -31,6 +31,7 @@ class DevResources;
 class ClockPages;
 class UmrQueue;
 class DevxEvents;  // devx.h
+class FlowTables;  // fs.h
 
 // Numbers from 0 on, handed out smallest first.
 class PageNumbers {
@@ -55,6 +56,7 @@ struct mlx5_ib_dev final : ib_device {
   std::uint8_t min_inline = 0;           // nic vport context: min_wqe_inline_mode
   std::unique_ptr<DevResources> devr;
   std::unique_ptr<UmrQueue> umr;
+  std::unique_ptr<FlowTables> flows;
   PageNumbers vars;
   std::unique_ptr<ClockPages> clock;
 
@@ -114,7 +116,8 @@ inline mlx5_ib_mr& to_mmr(ib_mr& m) {
 
 struct KernelCq;  // kernel_queue.h
 struct KernelQp;
-struct Dct;  // dct.h
+struct Dct;          // dct.h
+struct RawPacketQp;  // raw_packet.h
 
 struct mlx5_ib_cq final : ib_cq, mlx5_core_cq {
   mlx5_ib_cq();
@@ -134,6 +137,7 @@ struct mlx5_ib_qp final : ib_qp, mlx5_core_qp {
   ~mlx5_ib_qp() override;
   std::unique_ptr<KernelQp> kernel;  // of a kernel consumer
   std::unique_ptr<Dct> dct;          // a DC target: no QP of the device
+  std::unique_ptr<RawPacketQp> raw;  // Ethernet: an SQ and an RQ of the device, or a TIR over an indirection table
   std::mutex lock;                   // one state change at a time
   ib_qp_state state = ib_qp_state::RESET;
   std::uint32_t atomic_rd_en = 0;  // access flags in effect
@@ -164,6 +168,17 @@ struct mlx5_ib_xrcd final : ib_xrcd {
 inline mlx5_ib_xrcd& to_mxrcd(ib_xrcd& x) {
   return static_cast<mlx5_ib_xrcd&>(x);
 }
+
+struct mlx5_ib_rwq final : ib_wq, mlx5_core_qp {
+  std::unique_ptr<mm::Umem> buffer, doorbell;
+};
+inline mlx5_ib_rwq& to_mrwq(ib_wq& w) {
+  return static_cast<mlx5_ib_rwq&>(w);
+}
+
+struct mlx5_ib_rwq_ind_table final : ib_rwq_ind_table {
+  std::uint16_t uid = 0;
+};
 
 // Operations, by file.
 // main.cpp
@@ -208,6 +223,25 @@ Status query_qp(ib_qp&, ib_qp_attr&, std::uint32_t attr_mask, ib_qp_init_attr&);
 // The user index of a create command: with CQE version 1, and only then, the program gives one. EINVAL.
 Result<std::uint32_t> user_index(const mlx5_ib_ucontext&, bool given, std::uint32_t uidx);
 inline constexpr std::uint32_t kDefaultUserIndex = 0xffffff;
+// What qp.cpp and raw_packet.cpp share: sizes of user queues, the doorbell page. EINVAL.
+Status size_receive_queue(const mlx5_core_dev&, mlx5_ib_qp&, const ib_qp_init_attr&, const ::mlx5_ib_create_qp&);
+Status size_send_queue(const mlx5_core_dev&, mlx5_ib_qp&, const ib_qp_init_attr&, const ::mlx5_ib_create_qp&);
+Result<std::uint32_t> uar_of(mlx5_ib_ucontext&, const ::mlx5_ib_create_qp&);
+// The driver's handler of QP events.
+void qp_event(mlx5_core_qp&, EventType);
+// wq.cpp
+Result<std::unique_ptr<ib_wq>> create_wq(ib_pd&, ib_wq_init_attr&, Udata*);
+Status modify_wq(ib_wq&, const ib_wq_attr&, std::uint32_t mask, Udata*);
+Status destroy_wq(ib_wq&);
+Result<std::unique_ptr<ib_rwq_ind_table>> create_rwq_ind_table(ib_device&, const std::vector<ib_wq*>&, Udata*);
+Status destroy_rwq_ind_table(ib_rwq_ind_table&);
+// flow.cpp
+Result<std::unique_ptr<ib_flow>> create_flow(ib_qp&, const ib_flow_attr&, Udata*);
+Status destroy_flow(ib_flow&);
+// counters.cpp
+Result<std::unique_ptr<ib_counters>> create_counters(ib_device&);
+Status destroy_counters(ib_counters&);
+Status read_counters(ib_counters&, std::uint64_t* values, std::uint32_t n, std::uint32_t flags);
 // srq.cpp
 Result<std::unique_ptr<ib_srq>> create_srq(ib_pd&, ib_srq_init_attr&, Udata*);
 Status modify_srq(ib_srq&, const ib_srq_attr&, std::uint32_t mask, Udata*);

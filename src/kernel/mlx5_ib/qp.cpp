@@ -9,6 +9,7 @@
 #include "kernel/mlx5_ib/kernel_queue.h"
 #include "kernel/mlx5_ib/mlx5_ib_dev.h"
 #include "kernel/mlx5_ib/queue_pages.h"
+#include "kernel/mlx5_ib/raw_packet.h"
 #include "prm/cmd_qp.h"
 #include "prm/context.h"
 
@@ -40,11 +41,15 @@ std::uint32_t ib_event(EventType t) {
   }
 }
 
-void event(mlx5_core_qp& core, EventType type) {
+}  // namespace
+
+void qp_event(mlx5_core_qp& core, EventType type) {
   auto& qp = static_cast<mlx5_ib_qp&>(core);
   std::uint32_t e = ib_event(type);
   if (e != ~0u && qp.event_handler != nullptr) qp.event_handler(&qp, e, qp.qp_context);
 }
+
+namespace {
 
 // Which end of DC a QP of the driver's type is to be.
 constexpr std::uint32_t kDcFlags = MLX5_QP_FLAG_TYPE_DCI | MLX5_QP_FLAG_TYPE_DCT;
@@ -62,6 +67,8 @@ Status check_flags(const mlx5_core_dev& m, ib_qp_type type, std::uint32_t flags)
   if (flags & ~known) return refuse(EINVAL, "create_qp: driver flags {:#x} are not supported by this device or QP type", flags & ~known);
   return success();
 }
+
+}  // namespace
 
 // Linux: set_rq_size for user QPs.
 Status size_receive_queue(const mlx5_core_dev& m, mlx5_ib_qp& qp, const ib_qp_init_attr& attr, const ::mlx5_ib_create_qp& ucmd) {
@@ -102,6 +109,8 @@ Result<std::uint32_t> uar_of(mlx5_ib_ucontext& c, const ::mlx5_ib_create_qp& ucm
   // Without a wish, programs in static mode share the first page.
   return uar_of_bfreg(c, ucmd.flags & MLX5_QP_FLAG_BFREG_INDEX ? ucmd.bfreg_index : 0);
 }
+
+namespace {
 
 // Small receives and READ responses inside the CQE (Linux: configure_responder_scat_cqe, configure_requester_scat_cqe).
 void set_scatter_to_cqe(void* qpc, const ib_qp_init_attr& attr, std::uint32_t flags) {
@@ -171,7 +180,7 @@ Result<std::unique_ptr<ib_qp>> create_xrc_target(mlx5_ib_dev& dev, const ib_qp_i
   prm::set<prm::qpc::srqn_rmpn_xrqn>(qpc, devr.s0);
   prm::set<prm::qpc::xrcd>(qpc, to_mxrcd(*attr.xrcd).xrcdn);
   prm::set<prm::qpc::user_index>(qpc, kDefaultUserIndex);
-  static_cast<mlx5_core_qp&>(*qp).event = event;
+  static_cast<mlx5_core_qp&>(*qp).event = qp_event;
   UHCA_CHECK(m.create_qp(*qp, in));
   qp->qp_num = qp->qpn;
   return std::unique_ptr<ib_qp>(std::move(qp));
@@ -198,6 +207,7 @@ Result<std::unique_ptr<ib_qp>> create_qp(ib_device& d, ib_pd* ibpd, ib_qp_init_a
   auto& dev = to_mdev(d);
   auto& m = *dev.mdev;
   if (udata == nullptr && ibpd != nullptr && ibpd->ucontext == nullptr) return create_kernel_qp(dev, *ibpd, attr);
+  if (attr.qp_type == ib_qp_type::RAW_PACKET || attr.rwq_ind_tbl != nullptr) return create_raw_packet_qp(dev, ibpd, attr, udata);
   if (!known_type(m, attr.qp_type))
     return refuse(EOPNOTSUPP, "create_qp: QP type {} is not supported by this driver", static_cast<int>(attr.qp_type));
   DevResources::View devr = UHCA_TRY(dev.devr->get());
@@ -276,7 +286,7 @@ Result<std::unique_ptr<ib_qp>> create_qp(ib_device& d, ib_pd* ibpd, ib_qp_init_a
   prm::set<prm::qpc::uar_page>(qpc, uar);
   prm::set<prm::qpc::log_page_size>(qpc, pages.log_page_size);
   prm::set<prm::qpc::page_offset>(qpc, pages.page_offset);
-  static_cast<mlx5_core_qp&>(*qp).event = event;
+  static_cast<mlx5_core_qp&>(*qp).event = qp_event;
   UHCA_CHECK(m.create_qp(*qp, in));
   qp->qp_num = qp->qpn;
   if (qp->buffer) m.domain().rename(*qp->buffer, fmt::format("QP {:#x} buffer", qp->qpn));
@@ -295,6 +305,7 @@ Status destroy_qp(ib_qp& ibqp) {
   auto& m = *to_mdev(*qp.device).mdev;
   std::lock_guard g(qp.lock);
   if (qp.dct) return destroy_dct(qp);
+  if (qp.raw) return destroy_raw_packet_qp(qp);
   // Linux goes to RESET first, so that the device is done with the queues when the number is freed.
   if (qp.state != ib_qp_state::RESET) {
     std::uint8_t in[prm::qp_2rst_in::kBytes] = {}, out[prm::qp_2rst_out::kBytes] = {};

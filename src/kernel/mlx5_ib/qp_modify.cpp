@@ -9,6 +9,7 @@
 #include "kernel/mlx5_ib/dev_resources.h"
 #include "kernel/mlx5_ib/kernel_queue.h"
 #include "kernel/mlx5_ib/mlx5_ib_dev.h"
+#include "kernel/mlx5_ib/raw_packet.h"
 #include "prm/cmd_qp.h"
 #include "prm/context.h"
 
@@ -231,11 +232,26 @@ void read_path(const void* ads, rdma_ah_attr& ah) {
   for (unsigned i = 0; i < 4; ++i) ah.dmac[2 + i] = static_cast<std::uint8_t>(low >> (8 * (3 - i)));
 }
 
+void fill_init(const mlx5_ib_qp& qp, ib_qp_attr& a, ib_qp_init_attr& init) {
+  // The send side's sizes are the provider's own business; it fills them in.
+  a.cap.max_recv_wr = qp.rq_wqe_cnt;
+  a.cap.max_recv_sge = qp.rq_max_gs;
+  a.cap.max_inline_data = qp.max_inline_data;
+  init = {};
+  init.send_cq = qp.send_cq;
+  init.recv_cq = qp.recv_cq;
+  init.srq = qp.srq;
+  init.qp_type = qp.qp_type;
+  init.sq_sig_all = qp.sq_sig_all;
+  init.cap = a.cap;
+}
+
 }  // namespace
 
 Status modify_qp(ib_qp& ibqp, const ib_qp_attr& a, std::uint32_t mask, Udata* udata) {
   auto& qp = to_mqp(ibqp);
   auto& m = *to_mdev(*qp.device).mdev;
+  if (qp.rwq_ind_tbl != nullptr) return refuse(ENOSYS, "modify_qp: a QP with an indirection table has no states");
   UHCA_CHECK(check_udata(udata));
   if (mask & IB_QP_RATE_LIMIT) return refuse(EOPNOTSUPP, "modify_qp: QP {:#x}: no rate limits", qp.qpn);
   std::lock_guard g(qp.lock);
@@ -251,7 +267,9 @@ Status modify_qp(ib_qp& ibqp, const ib_qp_attr& a, std::uint32_t mask, Udata* ud
   UHCA_CHECK(check_limits(m, qp, a, mask));
   if (to == S::RESET && from == S::RESET) return success();
 
-  if (to == S::RESET) {
+  if (qp.raw) {
+    UHCA_CHECK(modify_raw_packet_qp(qp, from, to));
+  } else if (to == S::RESET) {
     UHCA_CHECK(simple(m, Opcode::TO_2RST_QP, qp.qpn));
   } else if (to == S::ERR) {
     UHCA_CHECK(simple(m, Opcode::TO_2ERR_QP, qp.qpn));
@@ -277,7 +295,16 @@ Status modify_qp(ib_qp& ibqp, const ib_qp_attr& a, std::uint32_t mask, Udata* ud
 Status query_qp(ib_qp& ibqp, ib_qp_attr& a, std::uint32_t mask, ib_qp_init_attr& init) {
   auto& qp = to_mqp(ibqp);
   auto& m = *to_mdev(*qp.device).mdev;
+  if (qp.rwq_ind_tbl != nullptr) return refuse(ENOSYS, "query_qp: a QP with an indirection table has no states");
   std::lock_guard g(qp.lock);
+  if (qp.raw) {
+    a = {};
+    UHCA_CHECK(query_raw_packet_qp(qp));
+    a.port_num = 1;
+    a.qp_state = a.cur_qp_state = qp.state;
+    fill_init(qp, a, init);
+    return success();
+  }
   if (qp.dct) {
     a = {};
     init = {};
@@ -318,17 +345,7 @@ Status query_qp(ib_qp& ibqp, ib_qp_attr& a, std::uint32_t mask, ib_qp_init_attr&
   a.timeout = static_cast<std::uint8_t>(prm::get<prm::ads::ack_timeout>(ads));
   a.retry_cnt = static_cast<std::uint8_t>(prm::get<prm::qpc::retry_count>(qpc));
   a.rnr_retry = static_cast<std::uint8_t>(prm::get<prm::qpc::rnr_retry>(qpc));
-  // The send side's sizes are the provider's own business; it fills them in.
-  a.cap.max_recv_wr = qp.rq_wqe_cnt;
-  a.cap.max_recv_sge = qp.rq_max_gs;
-  a.cap.max_inline_data = qp.max_inline_data;
-  init = {};
-  init.send_cq = qp.send_cq;
-  init.recv_cq = qp.recv_cq;
-  init.srq = qp.srq;
-  init.qp_type = qp.qp_type;
-  init.sq_sig_all = qp.sq_sig_all;
-  init.cap = a.cap;
+  fill_init(qp, a, init);
   return success();
 }
 

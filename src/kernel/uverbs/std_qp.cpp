@@ -51,6 +51,18 @@ Status check_objects(uverbs_attr_bundle& b, unsigned type, CreateQpArgs& a) {
     a.attr.cap.max_recv_wr = a.attr.cap.max_recv_sge = 0;
     return success();
   }
+  if (const uverbs_attr* table = uverbs_attr_get(b, UVERBS_ATTR_CREATE_QP_IND_TABLE_HANDLE)) {
+    if (a.attr.cap.max_recv_wr || a.attr.cap.max_recv_sge || a.attr.recv_cq || a.attr.srq)
+      return refuse(EINVAL, "create_qp: a QP with an indirection table has no receive queue of its own");
+    a.attr.rwq_ind_tbl = static_cast<ib_rwq_ind_table*>(table->uobject->object);
+    // A send CQ is optional, and looked at only when there is something to send.
+    if (!a.attr.cap.max_send_wr) {
+      a.attr.send_cq = nullptr;
+    } else if (!a.attr.send_cq) {
+      return refuse(ENOENT, "create_qp: no send CQ");
+    }
+    return success();
+  }
   // DRIVER types (DC) decide for themselves which queues they have.
   if (type != ::IB_UVERBS_QPT_DRIVER && (!a.attr.send_cq || !a.attr.recv_cq)) return refuse(EINVAL, "create_qp: no send or receive CQ");
   return success();

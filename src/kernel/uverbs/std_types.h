@@ -54,6 +54,15 @@ struct UqpObject : UeventObject {
   std::mutex mcast_lock;  // held across the driver's attach and detach
   std::vector<McastEntry> mcast;
 };
+struct UwqObject : UeventObject {};
+// Counters that a rule counts in stay as long as the rule.
+struct UflowObject : ib_uobject {
+  std::vector<ib_counters*> counters;
+  void drop() {
+    for (ib_counters* c : counters) c->usecnt.fetch_sub(1);
+    counters.clear();
+  }
+};
 // An opener of the domain is gone; the last one ends it (core/xrc, with the table of files of write_xrc.cpp).
 Status uverbs_dealloc_xrcd(ib_xrcd& xrcd, rdma_remove_reason why);
 // In a forked child: the table of files is empty, and its lock is free whoever held it in the parent.
@@ -88,6 +97,14 @@ struct CreateSrqArgs {
   std::shared_ptr<EventFile> async;
 };
 Status uverbs_create_srq(uverbs_attr_bundle& attrs, UsrqObject& u, CreateSrqArgs& args);
+
+struct CreateWqArgs {
+  std::uint64_t user_handle = 0;
+  ib_pd* pd = nullptr;
+  ib_wq_init_attr attr;
+  std::shared_ptr<EventFile> async;
+};
+Status uverbs_create_wq(uverbs_attr_bundle& attrs, UwqObject& u, CreateWqArgs& args);
 
 Status uverbs_reg_mr(uverbs_attr_bundle& attrs, ib_uobject& u, ib_pd& pd, std::uint64_t start, std::uint64_t length, std::uint64_t iova,
                      std::uint32_t access);

@@ -62,12 +62,41 @@ Status destroy_srq(uverbs_attr_bundle&);
 Status open_xrcd(uverbs_attr_bundle&);
 Status close_xrcd(uverbs_attr_bundle&);
 Status open_qp(uverbs_attr_bundle&);
+Status ex_create_wq(uverbs_attr_bundle&);
+Status ex_modify_wq(uverbs_attr_bundle&);
+Status ex_destroy_wq(uverbs_attr_bundle&);
+Status ex_create_rwq_ind_table(uverbs_attr_bundle&);
+Status ex_destroy_rwq_ind_table(uverbs_attr_bundle&);
+Status ex_create_flow(uverbs_attr_bundle&);
+Status ex_destroy_flow(uverbs_attr_bundle&);
 }  // namespace write_cmd
 
 // The request: longer ones must be zero beyond what is known (EOPNOTSUPP), shorter ones read as zero there. EFAULT.
 Status uverbs_request(const uverbs_attr_bundle& b, void* req, std::size_t n);
 // The response: cut to the room that there is; more room is cleared. EFAULT.
 Status uverbs_response(uverbs_attr_bundle& b, const void* resp, std::size_t n);
+
+// A request with a list behind it, read piece by piece. ENOSPC: it ends too early; EFAULT.
+class RequestReader {
+ public:
+  explicit RequestReader(const uverbs_attr_bundle& b) : at_(b.ucore.inbuf), left_(b.ucore.inlen) {}
+  Status next(void* to, std::size_t n) {
+    if (n > left_) return Errno{ENOSPC};
+    UHCA_CHECK(copy_from_user(to, at_, n));
+    at_ += n;
+    left_ -= n;
+    return success();
+  }
+  // EOPNOTSUPP: what is left is not zero.
+  Status finish() const {
+    auto zero = user_is_zero(at_, left_);
+    return zero.ok() && *zero ? success() : Status(Errno{EOPNOTSUPP});
+  }
+
+ private:
+  UserPtr at_;
+  std::size_t left_;
+};
 
 // A new object for the length of a handler: aborted unless commit() is reached.
 class NewObject {

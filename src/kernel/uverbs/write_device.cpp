@@ -97,6 +97,9 @@ Status ex_query_device(uverbs_attr_bundle& b) {
   resp.timestamp_mask = a.timestamp_mask;
   resp.hca_core_clock = a.hca_core_clock;
   resp.device_cap_flags_ex = a.device_cap_flags_ex | a.device_cap_flags;
+  resp.rss_caps.supported_qpts = a.rss_supported_qpts;
+  resp.rss_caps.max_rwq_indirection_tables = a.max_rwq_indirection_tables;
+  resp.rss_caps.max_rwq_indirection_table_size = a.max_rwq_indirection_table_size;
   resp.max_wq_type_rq = a.max_wq_type_rq;
   resp.raw_packet_caps = a.raw_packet_caps;
   resp.max_dm_size = a.max_dm_size;

@@ -30,8 +30,6 @@ namespace {
 // In the table of Linux, but no operation of ours stands behind it. (Data path commands: a user QP's queues live in the program.)
 #define NONE(NUM) \
   { ::IB_USER_VERBS_CMD_##NUM, false, #NUM, 0, 0, false, false, nullptr, nullptr }
-#define EX_NONE(NUM) \
-  { ::IB_USER_VERBS_EX_CMD_##NUM, true, "EX_" #NUM, 0, 0, false, false, nullptr, nullptr }
 
 constexpr WriteCmd kCmds[] = {
     UIO(GET_CONTEXT, get_context, alloc_ucontext, ib_uverbs_get_context, ib_uverbs_get_context_resp),
@@ -74,13 +72,14 @@ constexpr WriteCmd kCmds[] = {
     EX_IO(CREATE_CQ, ex_create_cq, create_cq, ib_uverbs_ex_create_cq, reserved, ib_uverbs_ex_create_cq_resp, response_length),
     EX_IO(CREATE_QP, ex_create_qp, create_qp, ib_uverbs_ex_create_qp, comp_mask, ib_uverbs_ex_create_qp_resp, response_length),
     EX_IO(MODIFY_QP, ex_modify_qp, modify_qp, ib_uverbs_ex_modify_qp, base, ib_uverbs_ex_modify_qp_resp, response_length),
-    EX_NONE(CREATE_FLOW),
-    EX_NONE(DESTROY_FLOW),
-    EX_NONE(CREATE_WQ),
-    EX_NONE(MODIFY_WQ),
-    EX_NONE(DESTROY_WQ),
-    EX_NONE(CREATE_RWQ_IND_TBL),
-    EX_NONE(DESTROY_RWQ_IND_TBL),
+    EX_IO(CREATE_FLOW, ex_create_flow, create_flow, ib_uverbs_create_flow, flow_attr, ib_uverbs_create_flow_resp, flow_handle),
+    EX_I(DESTROY_FLOW, ex_destroy_flow, destroy_flow, ib_uverbs_destroy_flow, flow_handle),
+    EX_IO(CREATE_WQ, ex_create_wq, create_wq, ib_uverbs_ex_create_wq, max_sge, ib_uverbs_ex_create_wq_resp, wqn),
+    EX_I(MODIFY_WQ, ex_modify_wq, modify_wq, ib_uverbs_ex_modify_wq, curr_wq_state),
+    EX_IO(DESTROY_WQ, ex_destroy_wq, destroy_wq, ib_uverbs_ex_destroy_wq, wq_handle, ib_uverbs_ex_destroy_wq_resp, reserved),
+    EX_IO(CREATE_RWQ_IND_TBL, ex_create_rwq_ind_table, create_rwq_ind_table, ib_uverbs_ex_create_rwq_ind_table, log_ind_tbl_size,
+          ib_uverbs_ex_create_rwq_ind_table_resp, ind_tbl_num),
+    EX_I(DESTROY_RWQ_IND_TBL, ex_destroy_rwq_ind_table, destroy_rwq_ind_table, ib_uverbs_ex_destroy_rwq_ind_table, ind_tbl_handle),
     EX_I(MODIFY_CQ, ex_modify_cq, modify_cq, ib_uverbs_ex_modify_cq, reserved),
 };
 
@@ -91,7 +90,6 @@ constexpr WriteCmd kCmds[] = {
 #undef EX_IO
 #undef EX_I
 #undef NONE
-#undef EX_NONE
 
 Status not_supported(uverbs_attr_bundle& b) {
   return refuse(EOPNOTSUPP, "write command: {} does not support it", b.device->name);

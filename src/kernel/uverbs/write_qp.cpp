@@ -14,9 +14,16 @@ constexpr std::uint32_t kStandardBits = (1u << 21) - 1;  // IB_QP_STATE ... IB_Q
 
 // Shared by CREATE_QP and EX_CREATE_QP. `resp` is filled.
 Status create(uverbs_attr_bundle& b, const ::ib_uverbs_ex_create_qp& cmd, ::ib_uverbs_create_qp_resp& resp, NewObject& u) {
-  if (cmd.comp_mask & ::IB_UVERBS_CREATE_QP_MASK_IND_TABLE) return refuse(EOPNOTSUPP, "create_qp: {} has no RSS", b.device->name);
   CreateQpArgs a;
-  UobjRef xrcd, srq, scq, rcq, pd;
+  UobjRef table, xrcd, srq, scq, rcq, pd;
+  bool rss = cmd.comp_mask & ::IB_UVERBS_CREATE_QP_MASK_IND_TABLE;
+  if (rss) {
+    table = UHCA_TRY(read_object(b, UVERBS_OBJECT_RWQ_IND_TBL, cmd.rwq_ind_tbl_handle));
+    a.attr.rwq_ind_tbl = table.obj<ib_rwq_ind_table>();
+    if (cmd.max_recv_wr || cmd.max_recv_sge || cmd.is_srq)
+      return refuse(EINVAL, "create_qp: a QP with an indirection table has no receive queue of its own");
+  }
+  bool has_sq = !rss || cmd.max_send_wr;
   a.attr.cap = {cmd.max_send_wr, cmd.max_recv_wr, cmd.max_send_sge, cmd.max_recv_sge, cmd.max_inline_data};
   bool initiator = cmd.qp_type == ::IB_UVERBS_QPT_XRC_INI;
   if (cmd.qp_type == ::IB_UVERBS_QPT_XRC_TGT) {
@@ -35,14 +42,16 @@ Status create(uverbs_attr_bundle& b, const ::ib_uverbs_ex_create_qp& cmd, ::ib_u
         a.attr.srq = srq.obj<ib_srq>();
         if (a.attr.srq->srq_type == ib_srq_type::XRC) return refuse(EINVAL, "create_qp: an XRC SRQ belongs to no QP");
       }
-      if (cmd.recv_cq_handle != cmd.send_cq_handle) {
+      if (!rss && cmd.recv_cq_handle != cmd.send_cq_handle) {
         rcq = UHCA_TRY(read_object(b, UVERBS_OBJECT_CQ, cmd.recv_cq_handle));
         a.attr.recv_cq = rcq.obj<ib_cq>();
       }
     }
-    scq = UHCA_TRY(read_object(b, UVERBS_OBJECT_CQ, cmd.send_cq_handle));
-    a.attr.send_cq = scq.obj<ib_cq>();
-    if (!a.attr.recv_cq && !initiator) a.attr.recv_cq = a.attr.send_cq;
+    if (has_sq) {
+      scq = UHCA_TRY(read_object(b, UVERBS_OBJECT_CQ, cmd.send_cq_handle));
+      a.attr.send_cq = scq.obj<ib_cq>();
+    }
+    if (!a.attr.recv_cq && !initiator && !rss) a.attr.recv_cq = a.attr.send_cq;
     pd = UHCA_TRY(read_object(b, UVERBS_OBJECT_PD, cmd.pd_handle));
     a.pd = pd.obj<ib_pd>();
   }

@@ -18,6 +18,7 @@ constexpr std::uint16_t kVendor = 0x15b3;
 constexpr std::uint32_t kDefaultBfregs = 16;  // MLX5_DEF_TOT_UUARS
 constexpr std::uint32_t kDefaultLowLatency = 4;
 constexpr std::uint32_t kMaxBfregs = 512;
+constexpr std::uint8_t kInlineL2 = 18;  // MLX5_ETH_L2_INLINE_HEADER_SIZE: addresses, type, a VLAN tag
 
 struct Device {
   verbs_device v;
@@ -109,6 +110,7 @@ int take_response(Context* ctx, const mlx5_ib_alloc_ucontext_resp& r) {
   ctx->num_ports = r.num_ports;
   ctx->num_dyn_bfregs = r.num_dyn_bfregs;
   ctx->cmds_supp_uhw = r.cmds_supp_uhw;
+  ctx->eth_min_inline = r.eth_min_inline == MLX5_USER_INLINE_MODE_NONE ? 0 : kInlineL2;
   ctx->ece = r.comp_mask & MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_ECE;
   ctx->real_time_ts = r.comp_mask & MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_REAL_TIME_TS;
   ctx->dump_fill_mkey =
@@ -157,6 +159,7 @@ void query_caps(Context* ctx) {
     return;
   }
   ctx->atomic_cap = attr.orig_attr.atomic_cap;
+  ctx->raw_csum = attr.orig_attr.device_cap_flags & IBV_DEVICE_RAW_IP_CSUM;
 }
 
 void query_ports(Context* ctx) {
@@ -263,6 +266,8 @@ void set_ops(Context* ctx) {
   fill_cq_ops(&ops);
   fill_srq_ops(&ops);
   fill_qp_ops(&ops);
+  fill_wq_ops(&ops);
+  fill_flow_ops(&ops);
   fill_xrc_ops(&ops);
   verbs_set_ops(&ctx->vctx, &ops);
 }

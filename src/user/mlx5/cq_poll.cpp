@@ -16,6 +16,7 @@ struct Parsed {
   std::uint64_t wr_id = 0;
   ibv_wc_status status = IBV_WC_SUCCESS;
   std::uint8_t umr_opcode = 0;
+  bool csum = false;
 };
 
 bool take_cqe(Cq* cq, CqeView* out) {
@@ -73,6 +74,11 @@ void finish_send(Qp* qp, std::uint32_t idx) {
 
 // Accounts for a receive completion, success or error, and finds its wr_id; for a success with data in the CQE, places that.
 int finish_recv(Cq* cq, CqeView cqe, const Indexed& index, bool success, Parsed* out) {
+  if (Rwq* wq = index.wq) {
+    out->wr_id = wq->rq.wrid[cqe.wqe_counter() & (wq->rq.wqe_cnt - 1)];
+    wq->rq.tail.fetch_add(1, std::memory_order_release);
+    return kOk;
+  }
   Qp* qp = index.qp;
   Srq* srq = index.srq ? index.srq : qp->v.qp.srq ? to_srq(qp->v.qp.srq) : nullptr;
   if (srq) {
@@ -85,6 +91,7 @@ int finish_recv(Cq* cq, CqeView cqe, const Indexed& index, bool success, Parsed*
   }
   WorkQueue& rq = qp->rq;
   if (!rq.wqe_cnt) return kPollError;
+  out->csum = qp->csum;
   std::uint32_t idx = cqe.wqe_counter() & (rq.wqe_cnt - 1);
   out->wr_id = rq.wrid[idx];
   if (success && cqe.has_inline_data())
@@ -171,6 +178,7 @@ void fill_wc(CqeView cqe, const Parsed& p, ibv_wc* wc) {
       wc->src_qp = cqe.src_qp();
       wc->dlid_path_bits = cqe.dlid_path_bits();
       if (cqe.grh()) wc->wc_flags |= IBV_WC_GRH;
+      if (p.csum && cqe.checksums_ok()) wc->wc_flags |= IBV_WC_IP_CSUM_OK;
       wc->pkey_index = static_cast<std::uint16_t>(cqe.imm_inval() & 0xffff);
       break;
   }
@@ -210,6 +218,7 @@ int parse_current(Cq* cq) {
   cq->v.cq_ex.wr_id = p.wr_id;
   cq->v.cq_ex.status = p.status;
   cq->cur_umr_opcode = p.umr_opcode;
+  cq->cur_csum = p.csum;
   return kOk;
 }
 
@@ -275,7 +284,8 @@ std::uint32_t read_vendor_err(ibv_cq_ex* q) {
 }
 unsigned read_wc_flags(ibv_cq_ex* q) {
   CqeView c = cur(q);
-  return wc_flags_response(c.opcode()) | (c.grh() ? unsigned{IBV_WC_GRH} : 0u);
+  bool csum = to_cq(q)->cur_csum && c.checksums_ok();
+  return wc_flags_response(c.opcode()) | (c.grh() ? unsigned{IBV_WC_GRH} : 0u) | (csum ? unsigned{IBV_WC_IP_CSUM_OK} : 0u);
 }
 std::uint32_t read_byte_len(ibv_cq_ex* q) {
   return cur(q).byte_cnt();

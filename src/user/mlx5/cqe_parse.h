@@ -50,6 +50,11 @@ class CqeView {
   std::uint8_t dlid_path_bits() const { return prm::get<prm::cqe64::ml_path>(p_) & 0x7f; }
   std::uint64_t timestamp() const { return prm::get<prm::cqe64::timestamp>(p_); }
   std::uint16_t cvlan() const { return static_cast<std::uint16_t>(prm::get<prm::cqe64::vlan_info>(p_)); }
+  // Checksums of an IPv4 packet and of what it carries are right.
+  bool checksums_ok() const {
+    constexpr unsigned l3_and_l4 = 1 << 1 | 1 << 2, l3_type = 3 << 2, ipv4 = 2 << 2;  // mlx5dv.h: MLX5_CQE_L3_OK, _L4_OK, _L3_HDR_TYPE_*
+    return (prm::get<prm::cqe64::hds_ip_ext>(p_) & l3_and_l4) == l3_and_l4 && (prm::get<prm::cqe64::l4_hdr_type_etc>(p_) & l3_type) == ipv4;
+  }
   std::uint32_t flow_tag() const { return prm::get<prm::cqe64::sop_drop_qpn>(p_) & 0xfffff; }
   std::uint8_t vendor_err() const { return static_cast<std::uint8_t>(prm::get<prm::err_cqe::vendor_err_synd>(p_)); }
   std::uint8_t syndrome() const { return static_cast<std::uint8_t>(prm::get<prm::err_cqe::syndrome>(p_)); }

@@ -57,12 +57,14 @@ struct Uar {
 
 struct Qp;
 struct Srq;
+struct Rwq;
 struct DbrPage;
 
-// What a user index names: a QP, or an XRC SRQ.
+// What a user index names: a QP, an XRC SRQ, or a receive WQ.
 struct Indexed {
   Qp* qp = nullptr;
   Srq* srq = nullptr;
+  Rwq* wq = nullptr;
   std::uint32_t uidx = 0;
 };
 
@@ -83,6 +85,8 @@ struct Context {
   bool real_time_ts;
   bool single_threaded;
   bool devx;
+  bool raw_csum;                // raw packet QPs on an Ethernet port: checksums filled in and verified
+  std::uint8_t eth_min_inline;  // bytes of a frame's headers that must lie in the WQE
   enum ibv_atomic_cap atomic_cap;
   std::uint8_t link_layer[2];
   std::uint8_t port_flags[2];
@@ -178,6 +182,7 @@ struct Cq {
   CqeView cur;
   Indexed* cur_index = nullptr;
   std::uint8_t cur_umr_opcode = 0;
+  bool cur_csum = false;  // what it says about checksums is valid
   bool wallclock_from_cqe = false;
   mlx5dv_clock_info clock;
 
@@ -203,6 +208,8 @@ struct WrBuild {
   CtrlSeg ctrl;
   std::uint8_t* ctrl_seg = nullptr;
   std::uint8_t* address = nullptr;  // the segment that a setter fills
+  bool eth_pending = false;         // the Ethernet segment comes with the data: headers are to be inlined
+  std::uint8_t eth_flags = 0;
   // Of a key that is being configured (mkey.cpp).
   mlx5dv_mkey* mkey = nullptr;
   std::uint8_t* umr = nullptr;
@@ -232,6 +239,10 @@ struct Qp {
   Indexed index;
   std::uint32_t get_ece = 0, set_ece = 0;
   mlx5dv_dc_type dc_type = {};  // 0: none of DC
+  // RAW_PACKET
+  bool rss = false;   // no queues of its own
+  bool csum = false;  // Context::raw_csum, once the port is known
+  std::uint32_t max_tso = 0, max_tso_header = 0;
   std::uint8_t* last_ctrl = nullptr;
   WrBuild wr;
 };
@@ -240,6 +251,20 @@ inline Qp* to_qp(ibv_qp* q) {
 }
 inline Qp* to_qp(ibv_qp_ex* q) {
   return reinterpret_cast<Qp*>(q);
+}
+
+// A receive WQ.
+struct Rwq {
+  ibv_wq wq;
+  BiasedLock lock;
+  Buf buf;
+  std::uint32_t* db = nullptr;
+  Pd* parent = nullptr;
+  WorkQueue rq;
+  Indexed index;
+};
+inline Rwq* to_rwq(ibv_wq* w) {
+  return reinterpret_cast<Rwq*>(w);
 }
 
 // ---- memory (buf.cpp)
@@ -282,6 +307,8 @@ void fill_ah_ops(verbs_context_ops* ops);      // ah.cpp
 void fill_cq_ops(verbs_context_ops* ops);      // cq.cpp
 void fill_srq_ops(verbs_context_ops* ops);     // srq.cpp
 void fill_qp_ops(verbs_context_ops* ops);      // qp.cpp
+void fill_wq_ops(verbs_context_ops* ops);      // wq.cpp
+void fill_flow_ops(verbs_context_ops* ops);    // flow.cpp
 
 // cq.cpp
 ibv_cq_ex* create_cq(ibv_context* context, const ibv_cq_init_attr_ex* attr, const mlx5dv_cq_init_attr* dv, bool extended);

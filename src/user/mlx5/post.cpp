@@ -21,14 +21,17 @@ std::uint32_t ctrl_imm(const ibv_send_wr& wr) {
 }
 
 // Copies the payload into the WQE. The sum is checked before the first byte moves, so that neighbours stay intact.
-int put_inline(Qp* qp, WqeCursor& w, const ibv_sge* list, int n) {
+int put_inline(Qp* qp, WqeCursor& w, const ibv_sge* list, int n, const ListPlace& from) {
   std::uint64_t total = 0;
-  for (int i = 0; i < n; ++i) total += list[i].length;
+  for (int i = static_cast<int>(from.index); i < n; ++i) total += list[i].length;
+  total -= from.offset;
   if (total > qp->max_inline)
     return refuse(ENOMEM, "post_send on QP {:#x}: {} bytes of inline data, at most {}", qp->v.qp.qp_num, total, qp->max_inline).value;
   if (!total) return 0;
   std::uint8_t* header = w.take_inline_header();
-  for (int i = 0; i < n; ++i) w.copy(reinterpret_cast<const void*>(list[i].addr), list[i].length);
+  std::size_t skip = from.offset;
+  for (int i = static_cast<int>(from.index); i < n; ++i, skip = 0)
+    w.copy(reinterpret_cast<const void*>(list[i].addr + skip), list[i].length - skip);
   put_inline_header(header, static_cast<std::uint32_t>(total));
   w.add_inline_ds(total);
   return 0;
@@ -53,9 +56,36 @@ int check_send(Qp* qp, const ibv_send_wr& wr, std::uint32_t nreq) {
     if ((wr.opcode == IBV_WR_ATOMIC_CMP_AND_SWP || wr.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) && !qp->atomics)
       return refuse(EOPNOTSUPP, "post_send on QP {:#x}: the device has no atomics", qp->v.qp.qp_num).value;
   }
+  if (wr.opcode == IBV_WR_TSO && qp->v.qp.qp_type != IBV_QPT_RAW_PACKET)
+    return refuse(EINVAL, "post_send on QP {:#x}: opcode {} is not for this QP", qp->v.qp.qp_num, op).value;
   if (qp->dc_type) return refuse(EINVAL, "post_send on QP {:#x}: DC requests name their target by ibv_wr_*", qp->v.qp.qp_num).value;
   if (wr.opcode == IBV_WR_BIND_MW && wr.bind_mw.bind_info.length > kMaxBindLength)
     return refuse(EOPNOTSUPP, "bind_mw: {} bytes, at most 2 GB", wr.bind_mw.bind_info.length).value;
+  return 0;
+}
+
+// The Ethernet segment; *from: the data that is not inlined begins there. 0 or EINVAL.
+int put_frame(Qp* qp, WqeCursor& w, const ibv_send_wr& wr, ListPlace* from) {
+  if ((wr.send_flags & IBV_SEND_IP_CSUM) && !qp->csum)
+    return refuse(EINVAL, "post_send on QP {:#x}: the device fills in no checksums", qp->v.qp.qp_num).value;
+  if (wr.opcode == IBV_WR_TSO) {
+    if (int err = check_tso(qp, wr.tso.hdr_sz)) return err;
+    std::uint64_t total = 0;
+    for (int i = 0; i < wr.num_sge; ++i) total += wr.sg_list[i].length;
+    if (total > qp->max_tso)
+      return refuse(EINVAL, "post_send on QP {:#x}: {} bytes of TSO, at most {}", qp->v.qp.qp_num, total, qp->max_tso).value;
+    put_ethernet(w, eth_checksums(wr.send_flags), wr.tso.mss, static_cast<const std::uint8_t*>(wr.tso.hdr), wr.tso.hdr_sz);
+    return 0;
+  }
+  if (wr.num_sge < 1) return refuse(EINVAL, "post_send on QP {:#x}: a frame without data", qp->v.qp.qp_num).value;
+  std::uint8_t headers[kMaxMinInline];
+  std::size_t n = qp->ctx->eth_min_inline;
+  auto at = [&wr](std::size_t i) {
+    return std::pair(reinterpret_cast<const void*>(wr.sg_list[i].addr), std::size_t{wr.sg_list[i].length});
+  };
+  if (!copy_headers(static_cast<std::size_t>(wr.num_sge), at, headers, n, from))
+    return refuse(EINVAL, "post_send on QP {:#x}: a frame of less than {} bytes", qp->v.qp.qp_num, n).value;
+  put_ethernet(w, eth_checksums(wr.send_flags), 0, headers, n);
   return 0;
 }
 
@@ -108,6 +138,7 @@ int qp_post_send(ibv_qp* ibqp, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
       std::uint8_t fence = qp->next_fence;
       OpenWqe w = open_wqe(qp, kWqeOpcode[wr->opcode], wr->wr_id, wr->send_flags, nreq, umr_wc_opcode(*wr));
       w.ctrl.imm = ctrl_imm(*wr);
+      ListPlace from;
       switch (ibqp->qp_type) {
         case IBV_QPT_XRC_SEND:
           if (wr->opcode != IBV_WR_BIND_MW && wr->opcode != IBV_WR_LOCAL_INV)
@@ -118,10 +149,16 @@ int qp_post_send(ibv_qp* ibqp, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
         case IBV_QPT_UD:
           put_datagram(w.cursor.take(prm::wqe_av::kBytes), to_ah(wr->wr.ud.ah)->av, wr->wr.ud.remote_qpn, wr->wr.ud.remote_qkey);
           break;
+        case IBV_QPT_RAW_PACKET: err = put_frame(qp, w.cursor, *wr, &from); break;
         default: break;
       }
+      if (__builtin_expect(err, 0)) {
+        qp->next_fence = fence;
+        *bad_wr = wr;
+        break;
+      }
       if (wr->send_flags & IBV_SEND_INLINE) {
-        err = put_inline(qp, w.cursor, wr->sg_list, wr->num_sge);
+        err = put_inline(qp, w.cursor, wr->sg_list, wr->num_sge, from);
         if (__builtin_expect(err, 0)) {
           qp->next_fence = fence;
           *bad_wr = wr;
@@ -129,10 +166,11 @@ int qp_post_send(ibv_qp* ibqp, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
         }
       } else {
         bool atomic = wr->opcode == IBV_WR_ATOMIC_CMP_AND_SWP || wr->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
-        for (int i = 0; i < wr->num_sge; ++i) {
+        auto skip = static_cast<std::uint32_t>(from.offset);
+        for (int i = static_cast<int>(from.index); i < wr->num_sge; ++i, skip = 0) {
           const ibv_sge& s = wr->sg_list[i];
           if (!s.length) continue;
-          put_data(w.cursor.take(prm::wqe_data_seg::kBytes), atomic ? 8 : s.length, s.lkey, s.addr);
+          put_data(w.cursor.take(prm::wqe_data_seg::kBytes), atomic ? 8 : s.length - skip, s.lkey, s.addr + skip);
         }
       }
       close_wqe(qp, &w.ctrl, w.ctrl_seg, w.cursor.ds());
@@ -177,9 +215,18 @@ int qp_post_recv(ibv_qp* ibqp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
   if (nreq) {
     rq.head += nreq;
     to_device_barrier();
-    write_dbr(&qp->db[prm::kRcvDbr], rq.head & 0xffff);
+    // The RQ of a raw packet QP is ready from INIT on, and the QP must not receive before RTR: it learns then what was posted.
+    if (ibqp->qp_type != IBV_QPT_RAW_PACKET || ibqp->state >= IBV_QPS_RTR) write_dbr(&qp->db[prm::kRcvDbr], rq.head & 0xffff);
   }
   return err;
+}
+
+int check_tso(const Qp* qp, std::size_t header_bytes) {
+  constexpr std::size_t least = 14;
+  if (header_bytes >= least && header_bytes <= qp->max_tso_header) return 0;
+  return refuse(EINVAL, "TSO on QP {:#x}: headers of {} bytes, {} to {} are possible", qp->v.qp.qp_num, header_bytes, least,
+                qp->max_tso_header)
+      .value;
 }
 
 // A type 1 window, bound through the QP's send queue (ibv_bind_mw). The new key takes effect in program order.

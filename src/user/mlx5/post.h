@@ -2,7 +2,9 @@
 // What posting shares between ibv_post_send and the ibv_wr_* calls: opening and closing one WQE in the send queue.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
+#include <utility>
 
 #include "user/mlx5/doorbell.h"
 
@@ -12,13 +14,14 @@ namespace uhca::mlx5 {
 inline constexpr std::uint8_t kOpBytes[] = {
     /* RDMA_WRITE */ 32, /* RDMA_WRITE_WITH_IMM */ 32, /* SEND */ 16,      /* SEND_WITH_IMM */ 16,
     /* RDMA_READ */ 32,  /* CMP_AND_SWP */ 48,         /* FETCH_ADD */ 48, /* LOCAL_INV */ 192,
-    /* BIND_MW */ 192,   /* SEND_WITH_INV */ 16,
+    /* BIND_MW */ 192,   /* SEND_WITH_INV */ 16,       /* TSO */ 16,
 };
 inline constexpr WqeOpcode kWqeOpcode[] = {
-    WqeOpcode::RDMA_WRITE, WqeOpcode::RDMA_WRITE_IMM, WqeOpcode::SEND, WqeOpcode::SEND_IMM, WqeOpcode::RDMA_READ,
-    WqeOpcode::ATOMIC_CS,  WqeOpcode::ATOMIC_FA,      WqeOpcode::UMR,  WqeOpcode::UMR,      WqeOpcode::SEND_INVAL,
+    WqeOpcode::RDMA_WRITE, WqeOpcode::RDMA_WRITE_IMM, WqeOpcode::SEND,      WqeOpcode::SEND_IMM,
+    WqeOpcode::RDMA_READ,  WqeOpcode::ATOMIC_CS,      WqeOpcode::ATOMIC_FA, WqeOpcode::UMR,
+    WqeOpcode::UMR,        WqeOpcode::SEND_INVAL,     WqeOpcode::TSO,
 };
-static_assert(IBV_WR_SEND_WITH_INV == 9 && sizeof kOpBytes == 10 && sizeof kWqeOpcode == 10);
+static_assert(IBV_WR_TSO == 10 && sizeof kOpBytes == 11 && sizeof kWqeOpcode == 11);
 
 // Whether one more WR than head + nreq fits; looks again under the CQ's lock, since another thread may be completing WRs now.
 inline bool sq_full(Qp* qp, std::uint32_t nreq) {
@@ -66,6 +69,34 @@ inline void close_wqe(Qp* qp, CtrlSeg* ctrl, std::uint8_t* ctrl_seg, unsigned ds
   qp->cur_post += (ds * 16 + prm::kSendWqeBb - 1) / prm::kSendWqeBb;
   qp->last_ctrl = ctrl_seg;
 }
+
+// A place in a list of buffers, behind what has been inlined.
+struct ListPlace {
+  std::size_t index = 0;
+  std::size_t offset = 0;
+};
+
+// Copies the first `n` bytes of the list's buffers. False: there are not that many. at(i): address and length of buffer i.
+template <class At>
+bool copy_headers(std::size_t count, At at, std::uint8_t* out, std::size_t n, ListPlace* behind) {
+  for (std::size_t i = 0; i < count && n; ++i) {
+    auto [addr, length] = at(i);
+    std::size_t part = std::min<std::size_t>(n, length);
+    std::memcpy(out, addr, part);
+    out += part;
+    n -= part;
+    *behind = part == length ? ListPlace{i + 1, 0} : ListPlace{i, part};
+  }
+  return n == 0;
+}
+
+inline std::uint8_t eth_checksums(unsigned send_flags) {
+  return send_flags & IBV_SEND_IP_CSUM ? prm::kEthWqeL3Csum | prm::kEthWqeL4Csum : 0;
+}
+// What has to be inlined at most by Context::eth_min_inline.
+inline constexpr std::size_t kMaxMinInline = 18;
+// Headers of a TSO request, of which the first 14 bytes are the Ethernet header. 0 or EINVAL.
+int check_tso(const Qp* qp, std::size_t header_bytes);
 
 inline UmrBind bind_of(bool type2, std::uint32_t new_key, std::uint32_t qpn, const ibv_mw_bind_info& info) {
   UmrBind u;

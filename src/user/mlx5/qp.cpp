@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Queue pairs: creation (sizes, one buffer with the RQ first and the SQ behind it, doorbell record), state changes, destruction.
 #include <cstdlib>
+#include <iterator>
 
 #include "base/log.h"
 #include "user/mlx5/post.h"
@@ -53,9 +54,12 @@ int check_create(const ibv_qp_init_attr_ex* attr) {
                                   IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
   if (attr->comp_mask & ~known) return refuse(EINVAL, "create_qp: comp_mask {:#x}", attr->comp_mask).value;
   if (attr->qp_type != IBV_QPT_RC && attr->qp_type != IBV_QPT_UC && attr->qp_type != IBV_QPT_UD && attr->qp_type != IBV_QPT_XRC_SEND &&
-      attr->qp_type != IBV_QPT_DRIVER)
+      attr->qp_type != IBV_QPT_DRIVER && attr->qp_type != IBV_QPT_RAW_PACKET)
     return refuse(EOPNOTSUPP, "create_qp: QP type {} is not supported", static_cast<int>(attr->qp_type)).value;
-  if (attr->comp_mask & (IBV_QP_INIT_ATTR_MAX_TSO_HEADER | IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH | IBV_QP_INIT_ATTR_XRCD))
+  constexpr std::uint32_t ethernet = IBV_QP_INIT_ATTR_MAX_TSO_HEADER | IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH;
+  if ((attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) && (attr->comp_mask & IBV_QP_INIT_ATTR_RX_HASH))
+    return refuse(EINVAL, "create_qp: an RSS QP sends nothing").value;
+  if ((attr->comp_mask & IBV_QP_INIT_ATTR_XRCD) || ((attr->comp_mask & ethernet) && attr->qp_type != IBV_QPT_RAW_PACKET))
     return refuse(EINVAL, "create_qp: comp_mask {:#x} is not for QP type {}", attr->comp_mask, static_cast<int>(attr->qp_type)).value;
   if (!(attr->comp_mask & IBV_QP_INIT_ATTR_PD) || !attr->pd) return refuse(EINVAL, "create_qp: no PD").value;
   if ((attr->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) && (attr->create_flags & IBV_QP_CREATE_SOURCE_QPN))
@@ -154,6 +158,7 @@ ibv_qp* create_qp_op(ibv_pd* pd, ibv_qp_init_attr* attr) {
 
 // Of the segment between the control segment and the operation's own.
 std::uint32_t transport_bytes(ibv_qp_type type) {
+  if (type == IBV_QPT_RAW_PACKET) return 32;  // the Ethernet segment, with headers inlined
   if (type == IBV_QPT_UD || type == IBV_QPT_DRIVER) return static_cast<std::uint32_t>(prm::wqe_av::kBytes);
   if (type == IBV_QPT_XRC_SEND) return static_cast<std::uint32_t>(prm::wqe_xrc_seg::kBytes);
   return 0;
@@ -169,6 +174,10 @@ int destroy_qp(ibv_qp* ibqp) {
   Context* ctx = qp->ctx;
   Pd* parent = parent_domain(ibqp->pd);
   if (int err = ibv_cmd_destroy_qp(ibqp)) return err;
+  if (qp->rss) {
+    delete qp;
+    return 0;
+  }
   {
     CqPairLock locks(cq_of(ibqp->send_cq), cq_of(ibqp->recv_cq));
     clean_cqs_locked(qp);
@@ -184,6 +193,7 @@ int destroy_qp(ibv_qp* ibqp) {
 
 int query_qp(ibv_qp* ibqp, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init) {
   Qp* qp = to_qp(ibqp);
+  if (qp->rss) return refuse(EOPNOTSUPP, "query_qp: an RSS QP has no states").value;
   if (int err = ibv_cmd_query_qp(ibqp, attr, mask, init)) return err;
   if (is_xrc_target(qp)) return 0;
   init->cap.max_send_wr = qp->sq.max_post;
@@ -193,9 +203,19 @@ int query_qp(ibv_qp* ibqp, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init) 
   return 0;
 }
 
+// What the port that a raw packet QP is on does for it.
+void learn_port(Qp* qp, unsigned port) {
+  const Context* ctx = qp->ctx;
+  if (port < 1 || port > std::size(ctx->link_layer) || ctx->link_layer[port - 1] != IBV_LINK_LAYER_ETHERNET) return;
+  qp->csum = ctx->raw_csum;
+  if (ctx->caps.tso_caps.supported_qpts & (1u << IBV_QPT_RAW_PACKET)) qp->max_tso = ctx->caps.tso_caps.max_tso;
+}
+
 int modify_qp(ibv_qp* ibqp, ibv_qp_attr* attr, int mask) {
   Qp* qp = to_qp(ibqp);
   if (is_dct(qp)) return modify_dct(qp, attr, mask);
+  if (qp->rss) return refuse(EOPNOTSUPP, "modify_qp: an RSS QP has no states").value;
+  if ((mask & IBV_QP_PORT) && ibqp->qp_type == IBV_QPT_RAW_PACKET) learn_port(qp, attr->port_num);
   int err;
   if ((mask & IBV_QP_RATE_LIMIT) || qp->set_ece) {
     mlx5_ib_modify_qp in = {};
@@ -220,6 +240,11 @@ int modify_qp(ibv_qp* ibqp, ibv_qp_attr* attr, int mask) {
     qp->next_fence = 0;
     qp->db[prm::kRcvDbr] = 0;
     qp->db[prm::kSndDbr] = 0;
+  }
+  if (attr->qp_state == IBV_QPS_RTR && ibqp->qp_type == IBV_QPT_RAW_PACKET) {
+    LockGuard guard(qp->rq_lock);
+    to_device_barrier();
+    write_dbr(&qp->db[prm::kRcvDbr], qp->rq.head & 0xffff);
   }
   follow_state(qp, attr->qp_state);
   return 0;
@@ -272,6 +297,30 @@ int query_qp_data_in_order(ibv_qp*, ibv_wr_opcode, std::uint32_t) {
   return 0;
 }
 
+// A TIR over an indirection table: nothing of it is in the program.
+ibv_qp* create_rss_qp(ibv_context* context, ibv_qp_init_attr_ex* attr, std::uint32_t flags) {
+  const ibv_rx_hash_conf& hash = attr->rx_hash_conf;
+  mlx5_ib_create_qp_rss in = {};
+  mlx5_ib_create_qp_resp out = {};
+  if (hash.rx_hash_key_len > sizeof in.rx_hash_key) return fail(refuse(EINVAL, "create_qp: an RSS key of {} bytes", hash.rx_hash_key_len));
+  in.rx_hash_fields_mask = hash.rx_hash_fields_mask;
+  in.rx_hash_function = hash.rx_hash_function;
+  in.rx_key_len = hash.rx_hash_key_len;
+  in.flags = flags & ~std::uint32_t{MLX5_QP_FLAG_SCATTER_CQE};
+  std::memcpy(in.rx_hash_key, hash.rx_hash_key, hash.rx_hash_key_len);
+  Qp* qp = make<Qp>();
+  if (!qp) return nullptr;
+  qp->ctx = to_ctx(context);
+  qp->rss = true;
+  verbs_udata udata{&in, sizeof in, &out, sizeof out};
+  if (int err = ibv_cmd_create_qp_ex(context, &qp->v, attr, &udata, nullptr)) {
+    delete qp;
+    errno = err;
+    return nullptr;
+  }
+  return &qp->v.qp;
+}
+
 }  // namespace
 
 ibv_qp* create_qp(ibv_context* context, ibv_qp_init_attr_ex* attr, const mlx5dv_qp_init_attr* dv) {
@@ -284,6 +333,9 @@ ibv_qp* create_qp(ibv_context* context, ibv_qp_init_attr_ex* attr, const mlx5dv_
   if (!flags) return fail(flags.error());
   if (*dc == MLX5DV_DCTYPE_DCT) return create_dct(context, attr, *dv, *flags);
   if (*dc == MLX5DV_DCTYPE_DCI) *flags |= MLX5_QP_FLAG_TYPE_DCI;
+  if (attr->comp_mask & IBV_QP_INIT_ATTR_RX_HASH) return create_rss_qp(context, attr, *flags);
+  bool raw = attr->qp_type == IBV_QPT_RAW_PACKET;
+  std::uint32_t headers = attr->comp_mask & IBV_QP_INIT_ATTR_MAX_TSO_HEADER ? attr->max_tso_header : 0;
   bool with_ops = attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
   std::uint64_t ops = with_ops ? attr->send_ops_flags : 0;
   if (!with_ops && dv_ops(dv)) {
@@ -297,7 +349,7 @@ ibv_qp* create_qp(ibv_context* context, ibv_qp_init_attr_ex* attr, const mlx5dv_
   if (*dc && with_ops) *flags &= ~std::uint32_t{MLX5_QP_FLAG_SCATTER_CQE};
   // Room for a key's configuration is that for a window's.
   const std::uint64_t sized = ops | (dv_ops(dv) & kMkeyOps ? std::uint64_t{IBV_QP_EX_WITH_BIND_MW} : 0);
-  auto sq = plan_sq(ctx->limits, attr->qp_type, sized, attr->cap);
+  auto sq = plan_sq(ctx->limits, attr->qp_type, sized, attr->cap, headers);
   if (!sq) return fail(sq.error());
   auto rq = plan_rq(ctx->limits, attr->cap, attr->srq || attr->qp_type == IBV_QPT_XRC_SEND);
   if (!rq) return fail(rq.error());
@@ -316,7 +368,10 @@ ibv_qp* create_qp(ibv_context* context, ibv_qp_init_attr_ex* attr, const mlx5dv_
   qp->sq.wqe_shift = log2_up(prm::kSendWqeBb);
   qp->sq.max_post = sq->max_post;
   qp->sq.max_gs = sq->wqe_cnt ? static_cast<int>(attr->cap.max_send_sge) : 0;
-  qp->sq.offset = rq->bytes;
+  // The two queues of a raw packet QP are two objects, each with a buffer that begins on a page.
+  const std::uint64_t rq_bytes = raw ? align_up(rq->bytes, prm::kUarPageSize) : rq->bytes;
+  qp->sq.offset = rq_bytes;
+  qp->max_tso_header = headers;
   qp->rq.wqe_cnt = rq->wqe_cnt;
   qp->rq.wqe_shift = rq->wqe_shift;
   qp->rq.max_post = rq->max_post;
@@ -327,10 +382,10 @@ ibv_qp* create_qp(ibv_context* context, ibv_qp_init_attr_ex* attr, const mlx5dv_
   qp->dc_type = *dc;
 
   int err = with_ops ? fill_wr_builders(qp, attr->qp_type, ops, dv_ops(dv)) : 0;
-  if (!err && !alloc_queues(ctx, parent, qp, rq->bytes + sq->bytes)) err = errno;
+  if (!err && !alloc_queues(ctx, parent, qp, rq_bytes + sq->bytes)) err = errno;
   int uidx = -1;
   if (!err) {
-    qp->ring = SqRing{qp->buf.bytes() + rq->bytes, qp->buf.bytes() + rq->bytes + sq->bytes};
+    qp->ring = SqRing{qp->buf.bytes() + rq_bytes, qp->buf.bytes() + rq_bytes + sq->bytes};
     qp->index.qp = qp;
     uidx = store_uidx(ctx, &qp->index);
     if (uidx < 0) err = refuse(ENOMEM, "create_qp: no free user index").value;
@@ -341,6 +396,7 @@ ibv_qp* create_qp(ibv_context* context, ibv_qp_init_attr_ex* attr, const mlx5dv_
     mlx5_ib_create_qp_resp out = {};
     in.buf_addr = reinterpret_cast<std::uintptr_t>(qp->buf.addr);
     in.db_addr = reinterpret_cast<std::uintptr_t>(qp->db);
+    if (raw) in.sq_buf_addr = reinterpret_cast<std::uintptr_t>(qp->ring.start);
     in.sq_wqe_count = qp->sq.wqe_cnt;
     in.rq_wqe_count = qp->rq.wqe_cnt;
     in.rq_wqe_shift = qp->rq.wqe_shift;

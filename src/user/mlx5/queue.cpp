@@ -13,6 +13,7 @@ constexpr std::uint32_t kRaddr = prm::wqe_raddr_seg::kBytes;
 constexpr std::uint32_t kAtomic = prm::wqe_atomic_seg::kBytes;
 constexpr std::uint32_t kData = prm::wqe_data_seg::kBytes;
 constexpr std::uint32_t kUmr = prm::wqe_umr_ctrl_seg::kBytes + prm::wqe_mkey_context_seg::kBytes + 64;
+constexpr std::uint32_t kEthernet = 32;  // the segment, with room for 18 bytes of inlined headers
 constexpr std::uint32_t kInlineHeader = prm::wqe_inline_seg::kBytes;
 
 constexpr std::uint64_t kOpsConnected = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_INV | IBV_QP_EX_WITH_SEND_WITH_IMM |
@@ -29,6 +30,7 @@ Result<std::uint64_t> default_send_ops(ibv_qp_type type) {
     case IBV_QPT_XRC_RECV:
     case IBV_QPT_DRIVER: return kOpsConnected;
     case IBV_QPT_UD: return std::uint64_t{IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM};
+    case IBV_QPT_RAW_PACKET: return std::uint64_t{IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_TSO};
     default: return refuse(EINVAL, "create_qp: QP type {} has no send queue format here", static_cast<int>(type));
   }
 }
@@ -44,19 +46,21 @@ Result<std::uint32_t> sq_overhead(ibv_qp_type type, std::uint64_t ops) {
     case IBV_QPT_UC: return size;
     case IBV_QPT_UD:
     case IBV_QPT_DRIVER: return size + static_cast<std::uint32_t>(prm::wqe_av::kBytes);
+    case IBV_QPT_RAW_PACKET: return size + kEthernet;
     case IBV_QPT_XRC_SEND:
     case IBV_QPT_XRC_RECV: return size + static_cast<std::uint32_t>(prm::wqe_xrc_seg::kBytes);
     default: return refuse(EINVAL, "create_qp: QP type {} has no send queue format here", static_cast<int>(type));
   }
 }
 
-Result<SqPlan> plan_sq(const QueueLimits& lim, ibv_qp_type type, std::uint64_t ops, const ibv_qp_cap& cap) {
+Result<SqPlan> plan_sq(const QueueLimits& lim, ibv_qp_type type, std::uint64_t ops, const ibv_qp_cap& cap, std::uint32_t headers) {
   SqPlan plan;
   if (!cap.max_send_wr) return plan;
   std::uint32_t overhead = UHCA_TRY(sq_overhead(type, ops));
-  if (overhead > lim.max_sq_desc_sz || cap.max_send_sge > (lim.max_sq_desc_sz - overhead) / kData)
+  std::uint64_t before = overhead + align_up(std::uint64_t{headers}, kData);
+  if (before > lim.max_sq_desc_sz || cap.max_send_sge > (lim.max_sq_desc_sz - before) / kData)
     return refuse(EINVAL, "create_qp: {} send SGEs do not fit into a WQE of {} bytes", cap.max_send_sge, lim.max_sq_desc_sz);
-  std::uint64_t gather = overhead + std::uint64_t{cap.max_send_sge} * kData;
+  std::uint64_t gather = before + std::uint64_t{cap.max_send_sge} * kData;
   std::uint64_t inl = cap.max_inline_data ? overhead + align_up(kInlineHeader + std::uint64_t{cap.max_inline_data}, kData) : 0;
   std::uint64_t wqe = align_up(std::max(gather, inl), prm::kSendWqeBb);
   if (wqe > lim.max_sq_desc_sz)

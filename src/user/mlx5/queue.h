@@ -60,7 +60,8 @@ Result<std::uint32_t> sq_overhead(ibv_qp_type type, std::uint64_t ops);
 // The operations that ibv_create_qp without send_ops_flags must be able to carry.
 Result<std::uint64_t> default_send_ops(ibv_qp_type type);
 
-Result<SqPlan> plan_sq(const QueueLimits& lim, ibv_qp_type type, std::uint64_t ops, const ibv_qp_cap& cap);
+// `headers`: bytes of the longest headers of a TSO request.
+Result<SqPlan> plan_sq(const QueueLimits& lim, ibv_qp_type type, std::uint64_t ops, const ibv_qp_cap& cap, std::uint32_t headers = 0);
 // `with_srq`: the QP has no receive queue, and its receive capabilities are ignored (IBTA 10.2.9.1).
 Result<RqPlan> plan_rq(const QueueLimits& lim, const ibv_qp_cap& cap, bool with_srq);
 Result<SrqPlan> plan_srq(const QueueLimits& lim, std::uint32_t max_wr, std::uint32_t max_sge);

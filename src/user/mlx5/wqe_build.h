@@ -50,6 +50,13 @@ class WqeCursor {
     std::memcpy(cur_, src, n);
     cur_ += n;
   }
+  // Headers inside a WQE: copied, padded to 16 bytes, counted in ds.
+  void put_padded(const void* src, std::size_t n) {
+    if (n == 0) return;
+    copy(src, n);
+    cur_ += align_up(n, prm::kWqeDsUnit) - n;
+    ds_ += static_cast<unsigned>(align_up(n, prm::kWqeDsUnit) / prm::kWqeDsUnit);
+  }
   // The header of inline data: 4 bytes here, counted with the data by add_inline_ds().
   std::uint8_t* take_inline_header() {
     if (cur_ == end_) cur_ = start_;
@@ -149,6 +156,19 @@ inline void put_address(std::uint8_t* seg, const std::uint8_t* av, std::uint32_t
 }
 inline void put_datagram(std::uint8_t* seg, const std::uint8_t* av, std::uint32_t remote_qpn, std::uint32_t qkey) {
   put_address(seg, av, remote_qpn, std::uint64_t{qkey} << 32);
+}
+
+// The Ethernet segment with `n` bytes of the frame's headers (0, or at least 2): the first two lie in the segment, the others behind it.
+inline void put_ethernet(WqeCursor& w, std::uint8_t cs_flags, std::uint16_t mss, const std::uint8_t* headers, std::size_t n) {
+  using S = prm::wqe_eth_seg;
+  constexpr std::size_t within = 2;
+  std::uint8_t b[S::kBytes] = {};
+  prm::set<S::cs_flags>(b, cs_flags);
+  prm::set<S::mss>(b, mss);
+  prm::set<S::inline_hdr_sz>(b, n);
+  if (n != 0) std::memcpy(b + prm::byte_of<S::inline_hdr_start>, headers, within);
+  std::memcpy(w.take(S::kBytes), b, sizeof b);
+  if (n > within) w.put_padded(headers + within, n - within);
 }
 
 inline void put_xrc(std::uint8_t* seg, std::uint32_t srqn) {

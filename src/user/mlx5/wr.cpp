@@ -75,10 +75,12 @@ bool begin(ibv_qp_ex* q, ibv_wr_opcode op, std::uint32_t imm, std::uint8_t umr_w
   b.ctrl_seg = w.ctrl_seg;
   b.cursor = w.cursor;
   // Memory windows are bound here; nothing of that goes to a peer.
-  bool addressed = qp->transport && op != IBV_WR_BIND_MW && op != IBV_WR_LOCAL_INV;
+  bool ethernet = q->qp_base.qp_type == IBV_QPT_RAW_PACKET;
+  bool addressed = qp->transport && !ethernet && op != IBV_WR_BIND_MW && op != IBV_WR_LOCAL_INV;
   b.address = addressed ? b.cursor.take(qp->transport) : nullptr;
   b.setters_left = addressed ? 2 : 1;
   b.mkey = nullptr;  // of a request before this one that was given up
+  b.eth_pending = false;
   b.open = true;
   ++b.nreq;
   return true;
@@ -94,6 +96,39 @@ void setter_done(Qp* qp) {
 
 bool can_set(Qp* qp) {
   return !qp->wr.err && qp->wr.open;
+}
+
+bool can_checksum(Qp* qp) {
+  if (!(qp->v.qp_ex.base.wr_flags & IBV_SEND_IP_CSUM) || qp->csum) return true;
+  set_err(qp, refuse(EINVAL, "wr on QP {:#x}: the device fills in no checksums", qp->v.qp.qp_num));
+  return false;
+}
+void wr_send_eth(ibv_qp_ex* q) {
+  Qp* qp = to_qp(q);
+  if (!begin(q, IBV_WR_SEND, 0) || !can_checksum(qp)) return;
+  std::uint8_t flags = eth_checksums(q->wr_flags);
+  if (qp->ctx->eth_min_inline == 0) return put_ethernet(qp->wr.cursor, flags, 0, nullptr, 0);
+  qp->wr.eth_pending = true;
+  qp->wr.eth_flags = flags;
+}
+void wr_send_tso(ibv_qp_ex* q, void* hdr, std::uint16_t hdr_sz, std::uint16_t mss) {
+  Qp* qp = to_qp(q);
+  if (!begin(q, IBV_WR_TSO, 0) || !can_checksum(qp)) return;
+  if (int err = check_tso(qp, hdr_sz)) return set_err(qp, Errno{err});
+  put_ethernet(qp->wr.cursor, eth_checksums(q->wr_flags), mss, static_cast<const std::uint8_t*>(hdr), hdr_sz);
+}
+// Inlines the headers that a frame has to have in its WQE; *from: the data behind them. False: the batch is void.
+template <class At>
+bool finish_eth(Qp* qp, std::size_t count, At at, ListPlace* from) {
+  if (!qp->wr.eth_pending) return true;
+  std::uint8_t headers[kMaxMinInline];
+  std::size_t n = qp->ctx->eth_min_inline;
+  if (!copy_headers(count, at, headers, n, from)) {
+    set_err(qp, refuse(EINVAL, "wr on QP {:#x}: a frame of less than {} bytes", qp->v.qp.qp_num, n));
+    return false;
+  }
+  put_ethernet(qp->wr.cursor, qp->wr.eth_flags, 0, headers, n);
+  return true;
 }
 
 void wr_send(ibv_qp_ex* q) {
@@ -148,24 +183,23 @@ void wr_local_inv(ibv_qp_ex* q, std::uint32_t rkey) {
   umr(q, IBV_WR_LOCAL_INV, rkey, IBV_WC_LOCAL_INV, UmrBind{});
 }
 
-void wr_set_sge(ibv_qp_ex* q, std::uint32_t lkey, std::uint64_t addr, std::uint32_t length) {
-  Qp* qp = to_qp(q);
-  if (!can_set(qp)) return;
-  if (length) {
-    if (qp->sq.max_gs < 1) return set_err(qp, refuse(ENOMEM, "wr_set_sge on QP {:#x}: max_send_sge is 0", q->qp_base.qp_num));
-    put_data(qp->wr.cursor.take(prm::wqe_data_seg::kBytes), length, lkey, addr);
-  }
-  setter_done(qp);
-}
-
 void wr_set_sge_list(ibv_qp_ex* q, std::size_t n, const ibv_sge* list) {
   Qp* qp = to_qp(q);
   if (!can_set(qp)) return;
   if (n > static_cast<std::size_t>(qp->sq.max_gs))
     return set_err(qp, refuse(ENOMEM, "wr_set_sge_list on QP {:#x}: {} SGEs, at most {}", q->qp_base.qp_num, n, qp->sq.max_gs));
-  for (std::size_t i = 0; i < n; ++i)
-    if (list[i].length) put_data(qp->wr.cursor.take(prm::wqe_data_seg::kBytes), list[i].length, list[i].lkey, list[i].addr);
+  ListPlace from;
+  auto at = [list](std::size_t i) { return std::pair(reinterpret_cast<const void*>(list[i].addr), std::size_t{list[i].length}); };
+  if (!finish_eth(qp, n, at, &from)) return;
+  auto skip = static_cast<std::uint32_t>(from.offset);
+  for (std::size_t i = from.index; i < n; ++i, skip = 0)
+    if (list[i].length) put_data(qp->wr.cursor.take(prm::wqe_data_seg::kBytes), list[i].length - skip, list[i].lkey, list[i].addr + skip);
   setter_done(qp);
+}
+
+void wr_set_sge(ibv_qp_ex* q, std::uint32_t lkey, std::uint64_t addr, std::uint32_t length) {
+  ibv_sge one{addr, length, lkey};
+  wr_set_sge_list(q, length ? 1 : 0, &one);
 }
 
 void wr_set_inline_data_list(ibv_qp_ex* q, std::size_t n, const ibv_data_buf* list) {
@@ -177,10 +211,16 @@ void wr_set_inline_data_list(ibv_qp_ex* q, std::size_t n, const ibv_data_buf* li
       return set_err(qp, refuse(ENOMEM, "inline data on QP {:#x}: more than {} bytes", q->qp_base.qp_num, qp->max_inline));
     total += list[i].length;
   }
+  ListPlace from;
+  auto at = [list](std::size_t i) { return std::pair(static_cast<const void*>(list[i].addr), list[i].length); };
+  if (!finish_eth(qp, n, at, &from)) return;
+  if (qp->wr.eth_pending) total -= qp->ctx->eth_min_inline;
   if (total) {
     WqeCursor& w = qp->wr.cursor;
     std::uint8_t* header = w.take_inline_header();
-    for (std::size_t i = 0; i < n; ++i) w.copy(list[i].addr, list[i].length);
+    std::size_t skip = from.offset;
+    for (std::size_t i = from.index; i < n; ++i, skip = 0)
+      w.copy(static_cast<const std::uint8_t*>(list[i].addr) + skip, list[i].length - skip);
     put_inline_header(header, static_cast<std::uint32_t>(total));
     w.add_inline_ds(total);
   }
@@ -242,6 +282,7 @@ void wr_raw_wqe(mlx5dv_qp_ex* dv, const void* raw) {
   ++b.nreq;
 }
 
+constexpr std::uint64_t kOpsEth = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_TSO;
 constexpr std::uint64_t kOpsUd = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
 constexpr std::uint64_t kOpsUc = kOpsUd | IBV_QP_EX_WITH_SEND_WITH_INV | IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
                                  IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_BIND_MW;
@@ -254,7 +295,11 @@ constexpr std::uint64_t kOpsAtomic = IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_
 int fill_wr_builders(Qp* qp, ibv_qp_type type, std::uint64_t ops, std::uint64_t dv_ops) {
   ibv_qp_ex& q = qp->v.qp_ex.base;
   bool reliable = type == IBV_QPT_RC || type == IBV_QPT_XRC_SEND || type == IBV_QPT_DRIVER;
-  std::uint64_t supported = reliable ? kOpsRc : type == IBV_QPT_UC ? kOpsUc : type == IBV_QPT_UD ? kOpsUd : 0;
+  std::uint64_t supported = reliable                     ? kOpsRc
+                            : type == IBV_QPT_UC         ? kOpsUc
+                            : type == IBV_QPT_UD         ? kOpsUd
+                            : type == IBV_QPT_RAW_PACKET ? kOpsEth
+                                                         : 0;
   if (!supported || (ops & ~supported))
     return refuse(EOPNOTSUPP, "create_qp: send_ops_flags {:#x} for QP type {} (supported {:#x})", ops, static_cast<int>(type), supported)
         .value;
@@ -272,6 +317,12 @@ int fill_wr_builders(Qp* qp, ibv_qp_type type, std::uint64_t ops, std::uint64_t 
   q.wr_set_sge_list = wr_set_sge_list;
   q.wr_set_inline_data = wr_set_inline_data;
   q.wr_set_inline_data_list = wr_set_inline_data_list;
+  if (type == IBV_QPT_RAW_PACKET) {
+    q.wr_send = wr_send_eth;
+    q.wr_send_tso = wr_send_tso;
+    q.wr_send_imm = nullptr;
+    return 0;
+  }
   if (type == IBV_QPT_UD) {
     q.wr_set_ud_addr = wr_set_ud_addr;
     return 0;

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Commands on device memory, flows, flow actions, counters, DMA handles and exported dma-bufs.
+#include <algorithm>
+
 #include "user/verbs/internal.h"
 
 using namespace uhca::verbs;
@@ -20,19 +22,22 @@ std::size_t translate_spec(const ibv_flow_spec* spec, std::byte* out) {
   const std::uint32_t type = spec->hdr.type;
   ib_uverbs_flow_spec_hdr hdr{};
   hdr.type = type;
-  // value and mask follow each other behind the header on both sides; only their lengths differ.
-  auto pair = [&](std::size_t kern_each) -> std::size_t {
-    if (spec->hdr.size < sizeof(spec->hdr) || (spec->hdr.size - 8) / 2 < 1) return fail(EINVAL), 0;
-    const std::size_t app_each = (spec->hdr.size - 8) / 2;
-    const std::byte* app = reinterpret_cast<const std::byte*>(spec) + 8;
-    for (std::size_t i = kern_each; i < app_each; ++i)
-      if (app[app_each + i] != std::byte{0}) return fail(EOPNOTSUPP), 0;  // the mask asks for what the kernel cannot match
-    const std::size_t each = app_each < kern_each ? app_each : kern_each;
+  const auto* app = reinterpret_cast<const std::byte*>(spec);
+  // Value and mask, behind each other: `each` bytes of the application's at `at`, of which the kernel's form has `kern_each`.
+  auto put = [&](std::size_t at, std::size_t each, std::size_t kern_each) -> std::size_t {
     hdr.size = static_cast<std::uint16_t>(8 + 2 * kern_each);
     std::memcpy(out, &hdr, 8);
-    std::memcpy(out + 8, app, each);
-    std::memcpy(out + 8 + kern_each, app + app_each, each);
+    std::memcpy(out + 8, app + at, std::min(each, kern_each));
+    std::memcpy(out + 8 + kern_each, app + at + each, std::min(each, kern_each));
     return hdr.size;
+  };
+  // Filters that have grown, or may: their length is the rest of the spec. `known`: bytes that the kernel looks at.
+  auto sized = [&](std::size_t at, std::size_t known, std::size_t kern_each) -> std::size_t {
+    const std::size_t each = spec->hdr.size < 8 ? 0 : (spec->hdr.size - 8u) / 2;
+    if (each < known) return fail(EINVAL), 0;
+    for (std::size_t i = known; i < each; ++i)
+      if (app[at + each + i] != std::byte{0}) return fail(EOPNOTSUPP), 0;  // the mask asks for what the kernel cannot match
+    return put(at, each, kern_each);
   };
   auto handle = [&](std::uint32_t h) -> std::size_t {
     hdr.size = 16;
@@ -40,17 +45,27 @@ std::size_t translate_spec(const ibv_flow_spec* spec, std::byte* out) {
     std::memcpy(out + 8, &h, sizeof h);
     return hdr.size;
   };
+  if ((type & kInner) && (type & ~kInner) >= IBV_FLOW_SPEC_VXLAN_TUNNEL && (type & ~kInner) != IBV_FLOW_SPEC_MPLS) return fail(EINVAL), 0;
   switch (type & ~kInner) {
-    case IBV_FLOW_SPEC_ETH: return pair(sizeof(ib_uverbs_flow_eth_filter));
-    case IBV_FLOW_SPEC_IPV4: return pair(8);  // addresses only: the older, shorter form
-    case IBV_FLOW_SPEC_IPV4_EXT: hdr.type = IBV_FLOW_SPEC_IPV4 | (type & kInner); return pair(sizeof(ib_uverbs_flow_ipv4_filter));
-    case IBV_FLOW_SPEC_IPV6: return pair(sizeof(ib_uverbs_flow_ipv6_filter));
-    case IBV_FLOW_SPEC_ESP: return pair(sizeof(ib_uverbs_flow_spec_esp_filter));
+    case IBV_FLOW_SPEC_ETH: return put(offsetof(ibv_flow_spec_eth, val), sizeof(ibv_flow_eth_filter), sizeof(ib_uverbs_flow_eth_filter));
+    case IBV_FLOW_SPEC_IPV4:  // addresses only: the older, shorter form
+      return put(offsetof(ibv_flow_spec_ipv4, val), sizeof(ibv_flow_ipv4_filter), sizeof(ibv_flow_ipv4_filter));
+    case IBV_FLOW_SPEC_IPV4_EXT:
+      hdr.type = IBV_FLOW_SPEC_IPV4 | (type & kInner);
+      return sized(offsetof(ibv_flow_spec_ipv4_ext, val), sizeof(ib_uverbs_flow_ipv4_filter), sizeof(ib_uverbs_flow_ipv4_filter));
+    case IBV_FLOW_SPEC_IPV6:
+      return sized(offsetof(ibv_flow_spec_ipv6, val), offsetof(ib_uverbs_flow_ipv6_filter, hop_limit) + 1,
+                   sizeof(ib_uverbs_flow_ipv6_filter));
+    case IBV_FLOW_SPEC_ESP:
+      return put(offsetof(ibv_flow_spec_esp, val), sizeof(ibv_flow_esp_filter), sizeof(ib_uverbs_flow_spec_esp_filter));
     case IBV_FLOW_SPEC_TCP:
-    case IBV_FLOW_SPEC_UDP: return pair(sizeof(ib_uverbs_flow_tcp_udp_filter));
-    case IBV_FLOW_SPEC_GRE: return pair(sizeof(ib_uverbs_flow_gre_filter));
-    case IBV_FLOW_SPEC_MPLS: return pair(sizeof(ib_uverbs_flow_mpls_filter));
-    case IBV_FLOW_SPEC_VXLAN_TUNNEL: return pair(sizeof(ib_uverbs_flow_tunnel_filter));
+    case IBV_FLOW_SPEC_UDP:
+      return put(offsetof(ibv_flow_spec_tcp_udp, val), sizeof(ibv_flow_tcp_udp_filter), sizeof(ib_uverbs_flow_tcp_udp_filter));
+    case IBV_FLOW_SPEC_GRE: return put(offsetof(ibv_flow_spec_gre, val), sizeof(ibv_flow_gre_filter), sizeof(ib_uverbs_flow_gre_filter));
+    case IBV_FLOW_SPEC_MPLS:
+      return put(offsetof(ibv_flow_spec_mpls, val), sizeof(ibv_flow_mpls_filter), sizeof(ib_uverbs_flow_mpls_filter));
+    case IBV_FLOW_SPEC_VXLAN_TUNNEL:
+      return sized(offsetof(ibv_flow_spec_tunnel, val), sizeof(ib_uverbs_flow_tunnel_filter), sizeof(ib_uverbs_flow_tunnel_filter));
     case IBV_FLOW_SPEC_ACTION_TAG: return handle(spec->flow_tag.tag_id);
     case IBV_FLOW_SPEC_ACTION_DROP:
       hdr.size = sizeof hdr;

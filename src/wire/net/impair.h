@@ -30,6 +30,8 @@ class Impair final : public Port {
   Send send(Frame frame) override;
   unsigned poll(FrameSink& sink, unsigned budget, bool thorough) override;
   void want_group(const std::array<std::uint8_t, 16>& gid, bool wanted) override { inner_.want_group(gid, wanted); }
+  Send send_ethernet(Frame frame) override { return inner_.send_ethernet(frame); }
+  void want_ethernet(bool wanted) override { inner_.want_ethernet(wanted); }
   int wait_fd() const override { return inner_.wait_fd(); }
   void set_asleep(bool asleep) override { inner_.set_asleep(asleep); }
   Nanos service(Nanos now) override { return inner_.service(now); }

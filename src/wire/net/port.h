@@ -69,6 +69,11 @@ class Port {
   }
   virtual void commit_record(PeerFunction& peer) { static_cast<void>(peer); }
 
+  // A frame of an Ethernet queue: its MAC addresses alone say where it goes. (send() may look at what is inside.)
+  virtual Send send_ethernet(Frame frame) { return send(frame); }
+  // From now on (no longer) the function has a use for frames that are not RoCE's. A port that gets them anyway need not know.
+  virtual void want_ethernet(bool wanted) { static_cast<void>(wanted); }
+
   // Frames to this multicast group are wanted (no longer wanted). Where a port gets them anyway, that is nothing to it.
   virtual void want_group(const std::array<std::uint8_t, 16>& gid, bool wanted) {
     static_cast<void>(gid);

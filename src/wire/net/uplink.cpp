@@ -61,7 +61,9 @@ Result<std::unique_ptr<Uplink>> Uplink::create(NetdevInfo netdev, const Options&
 
   u->switch_ = std::make_unique<HostSwitch>(options.host_switch, u->epoll_, u->counters_);
   u->function_id_ = UHCA_TRY(u->switch_->lease());
-  if (options.ethernet) UHCA_CHECK(u->join_ethernet(options.ethernet_prefix));
+  u->ethernet_prefix_ = options.ethernet_prefix;
+  u->own_mac_ = options.ethernet;
+  if (options.ethernet) UHCA_CHECK(u->join_ethernet());
 
   // Address changes. Without this socket the list is read again every second.
   int n = fd::adopt(static_cast<int>(syscall(SYS_socket, AF_NETLINK, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, NETLINK_ROUTE)));
@@ -140,29 +142,36 @@ Send Uplink::to_slot(unsigned slot, Frame frame) {
   return s;
 }
 
-Status Uplink::join_ethernet(const std::string& prefix) {
+Status Uplink::join_ethernet() {
   sockaddr_un a{};
   a.sun_family = AF_UNIX;
-  std::string name = prefix + std::to_string(function_id_);
+  std::string name = ethernet_prefix_ + std::to_string(function_id_);
   if (name.size() + 1 > sizeof a.sun_path) return refuse(ENAMETOOLONG, "abstract name {}", name);
   name.copy(a.sun_path + 1, name.size());
   auto len = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
   ethernet_name_ = fd::adopt(static_cast<int>(syscall(SYS_socket, AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)));
   if (ethernet_name_ < 0 || bind(ethernet_name_, reinterpret_cast<sockaddr*>(&a), len) != 0)
     return refuse(errno, "abstract name {} cannot be bound", name);
-  ethernet_prefix_ = prefix;
   return success();
 }
 
-Send Uplink::flood(Frame frame) {
+Send Uplink::to_ethernet(Frame frame) {
   if (Nanos now = SystemClock::instance().now(); now >= ethernet_known_until_) {
     ethernet_ = bound_slots(ethernet_prefix_);
     std::erase_if(ethernet_, [this](unsigned slot) { return slot > kLastSlot || switch_->owns(slot); });
     ethernet_known_until_ = now + kAddressRefresh;
   }
-  // What one receiver has no room for is lost to it alone, as on a wire.
-  for (unsigned slot : ethernet_)
-    if (switch_->send(slot, frame) == Send::kSent) counters_.tx_switch.add();
+  Send last = Send::kSent;
+  for (unsigned slot : ethernet_) {
+    last = switch_->send(slot, frame);
+    if (last == Send::kSent) counters_.tx_switch.add();
+  }
+  // What one of several receivers has no room for is lost to it alone, as on a wire.
+  return ethernet_.size() == 1 && last == Send::kBusy ? Send::kBusy : Send::kSent;
+}
+
+Send Uplink::flood(Frame frame) {
+  static_cast<void>(to_ethernet(frame));
   Route r;
   bool group = (std::to_integer<unsigned>(frame[0]) & 1) != 0;
   if (group && peek_route(frame, r)) static_cast<void>(loop_back(frame));
@@ -173,7 +182,7 @@ Send Uplink::dispatch(Frame frame) {
   if (frame.size() >= kEthernetHeader && frame.size() <= kMaxFrame) {
     const auto* mac = reinterpret_cast<const std::uint8_t*>(frame.data());
     if (unsigned slot = slot_of(netdev_.mac, mac)) return to_slot(slot, frame);
-    if (!ethernet_prefix_.empty()) {
+    if (own_mac_) {
       // An interface may have been given another address than its function's: then only its sender says that it is its own.
       if (std::memcmp(mac, mac + sizeof(Mac), sizeof(Mac)) == 0) return loop_back(frame);
       if (std::memcmp(mac, netdev_.mac.data(), sizeof(Mac)) != 0) return flood(frame);
@@ -181,6 +190,8 @@ Send Uplink::dispatch(Frame frame) {
   }
   Route r;
   if (frame.size() > kMaxFrame || !peek_route(frame, r)) {
+    // For the netdev's address, which the programs of this host share.
+    if (own_mac_ && frame.size() >= kEthernetHeader && frame.size() <= kMaxFrame) return to_ethernet(frame);
     counters_.tx_malformed.add();
     return Send::kUnreachable;
   }
@@ -232,6 +243,29 @@ Send Uplink::send(Frame frame) {
   if (s == Send::kBusy) counters_.tx_busy.add();
   if (s == Send::kUnreachable) counters_.tx_unreachable.add();
   return s;
+}
+
+Send Uplink::send_ethernet(Frame frame) {
+  if (own_mac_) return send(frame);
+  KeepErrno keep;
+  if (frame.size() < kEthernetHeader || frame.size() > kMaxFrame) {
+    counters_.tx_malformed.add();
+    return Send::kUnreachable;
+  }
+  unsigned slot = slot_of(netdev_.mac, reinterpret_cast<const std::uint8_t*>(frame.data()));
+  Send s = slot != 0 ? to_slot(slot, frame) : to_ethernet(frame);
+  if (s == Send::kBusy) counters_.tx_busy.add();
+  if (s == Send::kUnreachable) counters_.tx_unreachable.add();
+  return s;
+}
+
+void Uplink::want_ethernet(bool wanted) {
+  if (own_mac_) return;
+  KeepErrno keep;
+  fd::close(ethernet_name_);
+  ethernet_name_ = -1;
+  if (!wanted) return;
+  if (Status s = join_ethernet(); !s.ok()) log::error("no Ethernet frames of other functions will arrive ({})", s.code());
 }
 
 class Uplink::HandOn final : public FrameSink {

@@ -2,6 +2,7 @@
 // The port of a function: sends each frame to where its destination lives, and receives from all of them.
 //   destination MAC of a function (function_mac.h)                   -> that function: a queue in this process, or the host switch
 //   a group's or an unknown MAC, from such a function                -> all of them (groups and RoCE: this process too)
+//   a frame of an Ethernet queue (send_ethernet), any other MAC       -> the functions that take part in Ethernet
 //   destination IP of this host, QPN in a block of ours (or QP0/QP1) -> a queue in this process
 //   destination IP of this host, another block                       -> host switch (switch.h)
 //   anything else                                                     -> UDP 4791 (udp.h); RoCE v1 frames end here
@@ -30,7 +31,7 @@ class Uplink final : public Port {
     // The function has a MAC of its own (function_mac.h) and takes part in plain Ethernet: frames to a group go to all such functions
     // of the host.
     bool ethernet = false;
-    std::string ethernet_prefix = "uhca/v1/eth/";  // of the abstract names that say so
+    std::string ethernet_prefix = "uhca/v1/eth/";  // of the abstract names of those that take part: these, and others while they want to
   };
   // Leases a first block of QPNs. ENOSPC: none free on this host. A busy UDP port is no error: see service().
   static Result<std::unique_ptr<Uplink>> create(NetdevInfo netdev, const Options& options);
@@ -55,6 +56,10 @@ class Uplink final : public Port {
   PeerFunction* peer(const Gid& dgid, std::uint32_t dest_qp) override;
   std::byte* begin_record(PeerFunction& peer, std::size_t bytes) override;
   void commit_record(PeerFunction& peer) override;
+  // The MAC of a function without one of its own is the netdev's, as is that of all its neighbours: each of these gets such a frame, and
+  // its flow rules decide. kBusy: there is one only, and it has no room.
+  Send send_ethernet(Frame frame) override;
+  void want_ethernet(bool wanted) override;
   void want_group(const Gid& gid, bool wanted) override;
   int wait_fd() const override { return epoll_; }
   void set_asleep(bool asleep) override;
@@ -66,8 +71,10 @@ class Uplink final : public Port {
   Send dispatch(Frame frame);
   Send loop_back(Frame frame);
   Send to_slot(unsigned slot, Frame frame);
+  // To the other functions that take part in Ethernet.
+  Send to_ethernet(Frame frame);
   Send flood(Frame frame);
-  Status join_ethernet(const std::string& prefix);
+  Status join_ethernet();
   unsigned poll_loopback(FrameSink& sink, unsigned budget);
   Nanos service_locked(Nanos now);
   // For another function of this host, when it came over UDP.
@@ -90,7 +97,8 @@ class Uplink final : public Port {
   std::uint32_t polls_ = 0;
   std::uint32_t udp_silence_ = 0;
   bool polling_ = false;
-  std::string ethernet_prefix_;     // empty: not an Ethernet function
+  std::string ethernet_prefix_;
+  bool own_mac_ = false;
   std::vector<unsigned> ethernet_;  // slots of the others
   Nanos ethernet_known_until_ = 0;
   void* loop_memory_ = nullptr;

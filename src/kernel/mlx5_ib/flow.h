@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: MIT
+// Flow rules of programs. Linux: hw/mlx5/fs.c.
+#pragma once
+
+#include <vector>
+
+#include "kernel/mlx5_ib/counters.h"
+#include "kernel/mlx5_ib/fs.h"
+
+namespace uhca::kernel::mlx5 {
+
+struct mlx5_ib_flow final : ib_flow {
+  std::vector<FlowTables::Rule*> rules;
+  mlx5_ib_counters* counters = nullptr;
+};
+
+}  // namespace uhca::kernel::mlx5
