@@ -20,6 +20,14 @@ inline bool joined() {
   return detail::registered.load(std::memory_order_relaxed);
 }
 
+// Frequent side, between the store and the load. `answered`: the rare side says that it uses heavy().
+inline void light(bool answered) {
+  if (joined() && answered)
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+  else
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+}
+
 // Rare side. False: nothing was ordered.
 bool heavy();
 

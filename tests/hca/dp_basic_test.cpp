@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Every RC operation, at sizes around the borders of the path MTU, from doorbell to CQE.
+#include "device/hca/counters.h"
 #include "hca/dp_harness.h"
 
 namespace uhca::hcatest {
@@ -373,6 +374,14 @@ TEST_F(DpBasic, MigReqIsSetAndNotAskedFor) {
   run();
   EXPECT_EQ(syndromes(sends(a)), (std::vector<unsigned>{0, 0}));
   EXPECT_EQ(recvs(b).size(), 1u);
+}
+
+TEST(Traffic, SizeClassesAreTheTables) {
+  for (std::size_t size = 0; size < 20000; ++size) {
+    auto want = static_cast<std::size_t>(std::lower_bound(hca::Traffic::kSizes.begin(), hca::Traffic::kSizes.end(), size) -
+                                         hca::Traffic::kSizes.begin());
+    ASSERT_EQ(hca::Traffic::class_of(size), want) << size;
+  }
 }
 
 }  // namespace

@@ -4,11 +4,6 @@
 #include <algorithm>
 
 namespace uhca::hca {
-namespace {
-constexpr std::size_t kFcs = 4;
-constexpr std::size_t kMinFrame = 64;  // with FCS; what is shorter counts as padded
-}  // namespace
-
 void Traffic::add(wire::Frame f) {
   Cast cast = kUnicast;
   if (!f.empty() && (std::to_integer<unsigned>(f[0]) & 1)) {
@@ -16,17 +11,6 @@ void Traffic::add(wire::Frame f) {
     cast = all ? kBroadcast : kMulticast;
   }
   count(cast, f.size(), 1);
-}
-
-void Traffic::add_unicast(std::size_t bytes, std::uint64_t n) {
-  count(kUnicast, bytes, n);
-}
-
-void Traffic::count(Cast cast, std::size_t bytes, std::uint64_t n) {
-  packets[cast] += n;
-  octets[cast] += bytes * n;
-  std::size_t size = std::max(bytes + kFcs, kMinFrame);
-  by_size[static_cast<std::size_t>(std::lower_bound(kSizes.begin(), kSizes.end(), size) - kSizes.begin())] += n;
 }
 
 Traffic Traffic::since(const Traffic& base) const {

@@ -34,7 +34,7 @@ constexpr std::size_t kMostBehindHeader = wire::kMaxExtBytes + std::max<std::siz
 static_assert(sizeof(HostHeader) + kMostBehindHeader <= wire::kMaxHostRecord);
 
 std::uint32_t packets_of(const Qp& qp, std::uint32_t bytes) {
-  return std::max<std::uint32_t>(1, (bytes + qp.mtu_bytes - 1) / qp.mtu_bytes);
+  return bytes <= qp.mtu_bytes ? 1 : (bytes + qp.mtu_bytes - 1) / qp.mtu_bytes;  // most are short, and a division is not
 }
 
 // Starts a record with its headers; returns what comes behind them, nullptr: no room.

@@ -40,6 +40,14 @@ const char* wrong_path(const Qp& qp, const wire::Packet& p) {
   return nullptr;
 }
 
+// Since the last poll, as far as that can be seen without another one.
+bool more_has_come(wire::Port& port) {
+  const std::uint32_t* words[pci::IdleWatch::kWords];
+  const unsigned n = port.quiet_words(words);
+  if (n == wire::Port::kMustPoll) return true;
+  return std::any_of(words, words + n, [](const std::uint32_t* w) { return __atomic_load_n(w, __ATOMIC_RELAXED) != 0; });
+}
+
 void trace_rx(const wire::Packet& p) {
   trace::Event("frame", "rx")
       .str("opcode", wire::info(p.bth.opcode).name)
@@ -167,7 +175,7 @@ bool Lane::drive(bool thorough) {
     settle();
     bool sent = run_work();
     did = did || n > 0 || sent;
-    if (n == 0) break;
+    if (n == 0 || (!thorough && n < kPollBudget && !more_has_come(port))) break;
   }
   if (pace_at <= now) {
     release_paced(*this);

@@ -233,9 +233,13 @@ constexpr std::uint32_t kLengthMask = 0x7fffffff;
 WqeFault decode_scatter_list(pci::Bus& bus, const QueueBuffer& buf, std::uint64_t at, std::size_t bytes, RecvWqe& w, const char** why) {
   w.nsegs = 0;
   w.length = 0;
-  for (std::size_t i = 0; i < std::min(bytes / kWqeDsUnit, w.segs.size()); ++i, at += kWqeDsUnit) {
-    std::uint8_t raw[kWqeDsUnit];
-    if (!read_queue(bus, buf, at, raw, sizeof raw)) {
+  constexpr std::size_t kAtATime = 4 * kWqeDsUnit;
+  std::uint8_t block[kAtATime];
+  const std::size_t end = std::min(bytes / kWqeDsUnit, w.segs.size()) * kWqeDsUnit;
+  for (std::size_t off = 0; off < end; off += kWqeDsUnit) {
+    const std::size_t i = off / kWqeDsUnit;
+    const std::uint8_t* raw = block + off % kAtATime;
+    if (off % kAtATime == 0 && !read_queue(bus, buf, at + off, block, std::min(kAtATime, end - off))) {
       *why = "the receive queue's memory is not readable";
       return WqeFault::kUnreadable;
     }

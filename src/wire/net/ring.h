@@ -25,6 +25,7 @@ struct RingHeader {
   alignas(64) std::atomic<std::uint32_t> asleep;     // consumer: wake me after the next push. Taken back by whoever wakes.
   std::atomic<std::uint32_t> far_fence;              // consumer: not 0: heavy() stands behind `asleep` (base/far_fence.h)
   alignas(64) std::atomic<std::uint32_t> want_room;  // producer: wake me after the next release
+  std::atomic<std::uint32_t> far_fence_for_room;     // producer: not 0: heavy() stands behind `want_room`
 };
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<std::uint32_t>::is_always_lock_free);
 
@@ -53,6 +54,7 @@ class RingProducer {
   void attach(void* memory) {
     header_ = static_cast<RingHeader*>(memory);
     data_ = static_cast<std::byte*>(memory) + kRingHeaderBytes;
+    header_->far_fence_for_room.store(far_fence::joined() ? 1 : 0, std::memory_order_relaxed);
   }
   RingHeader& header() { return *header_; }
 
@@ -81,10 +83,7 @@ class RingProducer {
     prepare_next();
     // Against the consumer's "asleep = 1; fence; look at its place": one of the two sees the other. A fence here would wait until the
     // record's line has come over from the consumer.
-    if (far_fence::joined() && header_->far_fence.load(std::memory_order_relaxed) != 0)
-      std::atomic_signal_fence(std::memory_order_seq_cst);
-    else
-      std::atomic_thread_fence(std::memory_order_seq_cst);
+    far_fence::light(header_->far_fence.load(std::memory_order_relaxed) != 0);
     return header_->asleep.load(std::memory_order_relaxed) != 0 && header_->asleep.exchange(0, std::memory_order_acq_rel) != 0;
   }
 
@@ -110,8 +109,11 @@ class RingProducer {
     if (tail_ + bytes - head_ <= kRingDataBytes) return Push::kDone;
     if (!reload_head()) return Push::kCorrupt;
     if (tail_ + bytes - head_ <= kRingDataBytes) return Push::kDone;
-    header_->want_room.store(1, std::memory_order_relaxed);
-    std::atomic_thread_fence(std::memory_order_seq_cst);
+    if (header_->want_room.load(std::memory_order_relaxed) == 0) {
+      header_->want_room.store(1, std::memory_order_relaxed);
+      std::atomic_thread_fence(std::memory_order_seq_cst);
+      if (header_->far_fence_for_room.load(std::memory_order_relaxed) != 0 && !far_fence::heavy()) header_->far_fence_for_room.store(0);
+    }
     if (!reload_head()) return Push::kCorrupt;
     if (tail_ + bytes - head_ > kRingDataBytes) return Push::kFull;
     header_->want_room.store(0, std::memory_order_relaxed);
@@ -185,11 +187,6 @@ class RingConsumer {
     return {{data_ + at + kRecordHeader, n}, host_record};
   }
 
-  // Whether peek() has returned records that were not given back.
-  bool holds() const { return head_ != taken_; }
-  // Likewise, and so much that the producer may soon wait for it.
-  bool holds_much() const { return taken_ - head_ > kRingDataBytes / 8; }
-
   // The word that is not zero when pending().
   const std::uint32_t* place() const { return reinterpret_cast<const std::uint32_t*>(data_ + taken_ % kRingDataBytes); }
 
@@ -198,7 +195,7 @@ class RingConsumer {
     if (head_ == taken_) return false;
     head_ = taken_;
     header_->head.store(head_, std::memory_order_release);
-    std::atomic_thread_fence(std::memory_order_seq_cst);
+    far_fence::light(header_->far_fence_for_room.load(std::memory_order_relaxed) != 0);
     return header_->want_room.load(std::memory_order_relaxed) && header_->want_room.exchange(0, std::memory_order_acq_rel) != 0;
   }
 

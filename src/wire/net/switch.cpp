@@ -382,9 +382,10 @@ unsigned HostSwitch::poll(FrameSink& sink, unsigned budget, bool all) {
       std::memcpy(private_copy_.get(), shared.data(), shared.size());
       sink.receive({private_copy_.get(), shared.size()});
     }
-    if (done != before) l->last_active = polls_;
-    // Giving room back costs a fence, so it is done when it is due, or when there is nothing better to do.
-    if ((done == before || l->rx.holds_much()) && l->rx.release()) wake(l->fd);
+    if (done != before) {
+      l->last_active = polls_;
+      if (l->rx.release()) wake(l->fd);
+    }
     if (l->rx.corrupt() && !l->dead.load(std::memory_order_relaxed)) {
       counters_.links_corrupt.add();
       log::warn("pid {} uid {} broke the rules of its ring: link closed", l->peer.pid, l->peer.uid);
@@ -401,7 +402,7 @@ unsigned HostSwitch::quiet_words(std::span<const std::uint32_t*> words) const {
   unsigned n = 0;
   for (const Link* l : rx_) {
     if (polls_ - l->last_active > kColdAfter) continue;
-    if (n == words.size() || l->rx.holds()) return Port::kMustPoll;
+    if (n == words.size()) return Port::kMustPoll;
     words[n++] = l->rx.place();
   }
   return n;

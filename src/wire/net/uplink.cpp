@@ -26,11 +26,21 @@ namespace uhca::wire {
 namespace {
 
 // In polls. A program that polls again and again comes here with every 32nd poll only, unless something has come (pci/idle_watch.h).
-constexpr std::uint32_t kUdpEvery = 4;  // looking costs a system call
-constexpr std::uint32_t kUdpQuietEvery = 32;
-constexpr std::uint32_t kUdpQuietAfter = 1024;  // looks without a frame
+constexpr std::uint32_t kUdpEvery = 4;
 constexpr std::uint32_t kServiceEvery = 64;     // for programs whose service thread gets no CPU
+constexpr std::uint32_t kUdpQuietAfter = 1024;  // looks without a frame
+// Looking costs a system call: not sooner after the last time.
+constexpr Nanos kUdpRest = 1'000, kUdpQuietRest = 10'000, kServiceRest = 50'000;
 constexpr Nanos kAddressRefresh = 1'000'000'000;
+
+// As two words: comparing arrays of bytes is a call.
+bool same_gid(const Gid& a, const Gid& b) {
+  std::uint64_t x[2], y[2];
+  static_assert(sizeof x == sizeof a);
+  std::memcpy(x, a.data(), sizeof x);
+  std::memcpy(y, b.data(), sizeof y);
+  return ((x[0] ^ y[0]) | (x[1] ^ y[1])) == 0;
+}
 
 // The data path leaves errno as it found it.
 struct KeepErrno {
@@ -106,8 +116,11 @@ std::uint32_t Uplink::lease_block() {
 }
 
 bool Uplink::is_local(const Gid& gid) {
+  // Most ask for the same one again and again. No address is all zero.
+  if (same_gid(gid, found_local_) && !addresses_stale_.load(std::memory_order_relaxed)) return true;
   if (is_mapped(gid) && gid[12] == 127) return true;  // all of 127/8
   if (addresses_stale_.load(std::memory_order_relaxed) && addresses_stale_.exchange(false, std::memory_order_acquire)) {
+    found_local_ = {};
     auto list = local_addresses();
     if (list.ok()) {
       local_ = std::move(*list);
@@ -116,8 +129,9 @@ bool Uplink::is_local(const Gid& gid) {
     }
   }
   // The default GID is there whether the interface has that address or not.
-  if (gid == netdev_.default_gid) return true;
-  return std::find(local_.begin(), local_.end(), gid) != local_.end();
+  const bool yes = gid == netdev_.default_gid || std::find(local_.begin(), local_.end(), gid) != local_.end();
+  if (yes) found_local_ = gid;
+  return yes;
 }
 
 Send Uplink::loop_back(Frame frame) {
@@ -293,6 +307,14 @@ class Uplink::HandOn final : public FrameSink {
   FrameSink& sink_;
 };
 
+// Whether `rest` has passed since *last; then it begins again.
+bool Uplink::due(Nanos* last, Nanos rest) {
+  Nanos now = SystemClock::instance().recent();
+  if (now < *last + rest && now >= *last) return false;
+  *last = now;
+  return true;
+}
+
 unsigned Uplink::poll_loopback(FrameSink& sink, unsigned budget) {
   unsigned done = 0;
   while (done < budget) {
@@ -311,7 +333,7 @@ unsigned Uplink::poll(FrameSink& sink, unsigned budget, bool thorough) {
   polling_ = true;
   KeepErrno keep;
   ++polls_;
-  if (thorough || polls_ % kServiceEvery == 0) {
+  if (thorough || (polls_ % kServiceEvery == 0 && due(&serviced_at_, kServiceRest))) {
     if (service_.try_lock()) {
       service_locked(SystemClock::instance().now());
       service_.unlock();
@@ -319,8 +341,8 @@ unsigned Uplink::poll(FrameSink& sink, unsigned budget, bool thorough) {
   }
   unsigned done = poll_loopback(sink, budget);
   if (done < budget) done += switch_->poll(sink, budget - done, thorough);
-  const std::uint32_t every = udp_silence_ < kUdpQuietAfter ? kUdpEvery : kUdpQuietEvery;
-  if (udp_ && done < budget && (thorough || polls_ % every == 0)) {
+  const Nanos rest = udp_silence_ < kUdpQuietAfter ? kUdpRest : kUdpQuietRest;
+  if (udp_ && done < budget && (thorough || (polls_ % kUdpEvery == 0 && due(&udp_looked_at_, rest)))) {
     HandOn hand_on(*this, sink);
     unsigned n = udp_->poll(hand_on, budget - done);
     udp_silence_ = n > 0 ? 0 : std::min(udp_silence_ + 1, kUdpQuietAfter);

@@ -75,6 +75,7 @@ class Uplink final : public Port {
   Send to_ethernet(Frame frame);
   Send flood(Frame frame);
   Status join_ethernet();
+  static bool due(Nanos* last, Nanos rest);
   unsigned poll_loopback(FrameSink& sink, unsigned budget);
   Nanos service_locked(Nanos now);
   // For another function of this host, when it came over UDP.
@@ -93,9 +94,11 @@ class Uplink final : public Port {
 
   // engine
   std::vector<Gid> local_;
+  Gid found_local_{};  // what is_local() said yes to last
   std::atomic<bool> addresses_stale_{true};
   std::uint32_t polls_ = 0;
   std::uint32_t udp_silence_ = 0;
+  Nanos udp_looked_at_ = 0, serviced_at_ = 0;
   bool polling_ = false;
   std::string ethernet_prefix_;
   bool own_mac_ = false;
