@@ -353,8 +353,9 @@ static void refused_rules(struct station* s) {
   r.attr.num_of_specs = 4;
   r.attr.size = sizeof r;
   memset(&r.count, 0, sizeof r.count);
-  memcpy(&r.count, &r.udp, sizeof r.udp);
-  ((struct ibv_flow_spec_tcp_udp*)&r.count)->type = IBV_FLOW_SPEC_UDP;
+  struct ibv_flow_spec_tcp_udp second = r.udp;
+  second.type = IBV_FLOW_SPEC_UDP;
+  memcpy(&r.count, &second, sizeof second);
   REFUSED(EINVAL, ibv_create_flow(s->qp, &r.attr));
   struct ibv_flow_attr all = {.type = IBV_FLOW_ATTR_SNIFFER, .size = sizeof all, .port = 1};
   REFUSED(EOPNOTSUPP, ibv_create_flow(s->qp, &all));
