@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
@@ -54,6 +55,16 @@ static void bounce(pid_t other, int first, int n) {
   }
 }
 
+/* Two processes that wake each other by eventfds. */
+static void wake_each_other(int mine, int theirs, int first, int n) {
+  uint64_t v = 1;
+  for (int i = 0; i < n; ++i) {
+    if (first) must(write(theirs, &v, sizeof v) == sizeof v, "write");
+    must(read(mine, &v, sizeof v) == sizeof v, "read");
+    if (!first) must(write(theirs, &v, sizeof v) == sizeof v, "write");
+  }
+}
+
 int main(int argc, char** argv) {
   if (argc != 3) return 2;
   const char* row = argv[1];
@@ -73,6 +84,8 @@ int main(int argc, char** argv) {
     printf("ns %.2f\n", (double)spent / (n / 10 + 1));
     return 0;
   }
+  int wakes = !strcmp(row, "wake"), a = eventfd(0, 0), b = eventfd(0, 0);
+  must(a >= 0 && b >= 0, "eventfd");
   pid_t parent = getpid(), child = fork();
   must(child >= 0, "fork");
   memset(region, 0, kRegion);
@@ -80,7 +93,9 @@ int main(int argc, char** argv) {
   if (child == 0) {
     pin(1);
     usleep(10000);
-    if (lat) {
+    if (wakes) {
+      wake_each_other(b, a, 0, n / 10);
+    } else if (lat) {
       bounce(parent, 0, n / 10);
       bounce(parent, 0, n);
     } else {
@@ -91,7 +106,11 @@ int main(int argc, char** argv) {
   pin(0);
   usleep(30000);
   double ns;
-  if (lat) {
+  if (wakes) {
+    uint64_t start = now_ns();
+    wake_each_other(a, b, 1, n / 10);
+    ns = (double)(now_ns() - start) / (n / 10) / 2;
+  } else if (lat) {
     bounce(child, 1, n / 10);
     uint64_t start = now_ns();
     bounce(child, 1, n);

@@ -56,6 +56,38 @@ static double send_lat(struct pair* p, int n) {
   return (double)(now_ns() - start) / n / 2;
 }
 
+/* The next receive completion, asleep until it comes. */
+static void woken(struct end* e) {
+  struct ibv_wc wc;
+  for (;;) {
+    NEED(ibv_req_notify_cq(e->rcq, 0) == 0);
+    int n = ibv_poll_cq(e->rcq, 1, &wc);
+    if (n < 0 || (n && wc.status)) FAIL("status %d vendor_err 0x%x", wc.status, wc.vendor_err);
+    if (n) return;
+    struct ibv_cq* cq;
+    void* context;
+    NEED(ibv_get_cq_event(e->channel, &cq, &context) == 0);
+    ibv_ack_cq_events(cq, 1);
+  }
+}
+
+/* send_lat between ends that sleep. */
+static double wake_lat(struct pair* p, int n) {
+  struct end* e = p->e;
+  post_receive(e, 0, sge_of((const void*)(p->buf + kRegion / 2), bytes, p->mr));
+  meet(e);
+  uint64_t start = now_ns();
+  for (int i = 0; i < n; ++i) {
+    if (e->a) put(p, IBV_WR_SEND, 0, 1);
+    woken(e);
+    post_receive(e, 0, sge_of((const void*)(p->buf + kRegion / 2), bytes, p->mr));
+    if (!e->a) put(p, IBV_WR_SEND, 0, 1);
+    if (i) done(e->scq); /* that of the round before */
+  }
+  done(e->scq);
+  return (double)(now_ns() - start) / n / 2;
+}
+
 static double write_lat(struct pair* p, int n) {
   struct end* e = p->e;
   volatile uint8_t* seen = p->buf + kRegion / 2 + bytes - 1;
@@ -135,6 +167,7 @@ static int times_of(int n) {
 
 static double run(struct pair* p, int n) {
   if (!strcmp(row, "send_lat")) return send_lat(p, n);
+  if (!strcmp(row, "wake_lat")) return wake_lat(p, n / 10);
   if (!strcmp(row, "write_lat")) return write_lat(p, n);
   if (!strcmp(row, "read_lat")) return one_sided(p, n, IBV_WR_RDMA_READ, 1);
   if (!strcmp(row, "write_bw")) return one_sided(p, n, IBV_WR_RDMA_WRITE, kDepth / 2);
@@ -147,6 +180,7 @@ static double run(struct pair* p, int n) {
 
 static void play(struct end* e) {
   open_end(e);
+  if (!strcmp(row, "wake_lat")) NEED(e->channel = ibv_create_comp_channel(e->ctx));
   struct pair p = {e, aligned_alloc(1 << 21, kRegion), NULL};
   NEED(p.buf);
   memset((void*)p.buf, 1, kRegion);
@@ -164,6 +198,7 @@ static void play(struct end* e) {
   if (e->a) printf("ns %.2f\n", ns);
   part(e);
   NEED(ibv_dereg_mr(p.mr) == 0);
+  if (e->channel) NEED(ibv_destroy_comp_channel(e->channel) == 0);
   close_end(e);
 }
 

@@ -70,8 +70,8 @@ class Pieces {
   std::size_t n_ = 0;
 };
 
-// Copies between our pieces and theirs, of process `pid`, as many bytes as ours have. False: some of it may have been copied. The
-// destination's last byte is written after everything else (a program may poll it).
+// Copies between our pieces and theirs, of process `pid`, as many bytes as ours have. False: some of it may have been copied. The last byte
+// that lands with them is written after everything else (their program may poll it), but for a single word.
 enum class CopyWay : std::uint8_t { kFromThem, kToThem };
 bool copy_between(pid_t pid, CopyWay way, std::span<const RangePiece> ours, std::span<const RangePiece> theirs);
 
