@@ -132,13 +132,17 @@ int post_srq_recv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad) {
   return r;
 }
 
+__attribute__((noinline)) void traced_poll(const Wrapped& w, const ibv_cq* cq, const ibv_wc* wc, int n) {
+  if (n > 0) trace_completions(cqn_of(w, cq), wc, n);
+}
+
 int poll_cq(ibv_cq* cq, int n, ibv_wc* wc) {
   inside::Guard guard;
   Wrapped* w = wrapped(cq->context);
   int r = w->ops.poll_cq(cq, n, wc);
   // What was just received is there now: the caller need not come again for it.
   if (r == 0 && polled_nothing(*w)) r = w->ops.poll_cq(cq, n, wc);
-  if (trace::on() && r > 0) trace_completions(cqn_of(*w, cq), wc, r);
+  if (__builtin_expect(trace::on(), 0)) traced_poll(*w, cq, wc, r);
   return r;
 }
 

@@ -184,7 +184,7 @@ void fill_wc(CqeView cqe, const Parsed& p, ibv_wc* wc) {
   }
 }
 
-int poll_locked(Cq* cq, int n, ibv_wc* wc) {
+__attribute__((noinline)) int poll_locked(Cq* cq, int n, ibv_wc* wc) {
   Indexed* cache = nullptr;
   int got = 0;
   int err = kOk;
@@ -332,14 +332,15 @@ void read_tm_info(ibv_cq_ex* q, ibv_wc_tm_info* info) {
 
 int cq_poll(ibv_cq* ibcq, int n, ibv_wc* wc) {
   Cq* cq = to_cq(ibcq);
-  int got;
-  {
-    LockGuard guard(cq->lock);
-    got = poll_locked(cq, n, wc);
+  cq->lock.lock();
+  if (!cq->sw_owned(cq->cons_index)) {  // most polls end here
+    cq->lock.unlock();
+    if (n <= 0 || !run_device(cq)) return 0;
+    cq->lock.lock();
   }
-  if (got || n <= 0 || !run_device(cq)) return got;
-  LockGuard guard(cq->lock);
-  return poll_locked(cq, n, wc);
+  int got = poll_locked(cq, n, wc);
+  cq->lock.unlock();
+  return got;
 }
 
 int fill_cq_readers(Cq* cq, const ibv_cq_init_attr_ex* attr) {
