@@ -100,6 +100,7 @@ int exec_program(const LaunchOptions& options) {
   if (options.framed) setenv("UHCA_PATH", "framed", 1);
   if (!options.impair.empty()) setenv("UHCA_IMPAIR", options.impair.c_str(), 1);
   if (options.no_congestion_control) setenv("UHCA_CONGESTION", "off", 1);
+  if (!options.remove_after.empty()) setenv("UHCA_REMOVE_AFTER", options.remove_after.c_str(), 1);
   if (!options.log.empty()) setenv("UHCA_LOG", options.log.c_str(), 1);
   if (!options.log_level.empty()) setenv("UHCA_LOG_LEVEL", options.log_level.c_str(), 1);
   if (options.trace_fd >= 0) setenv("UHCA_TRACE_FD", std::to_string(options.trace_fd).c_str(), 1);

@@ -13,6 +13,7 @@ struct LaunchOptions {
   bool framed = false;
   std::string impair;                  // UHCA_IMPAIR
   bool no_congestion_control = false;  // UHCA_CONGESTION
+  std::string remove_after;            // UHCA_REMOVE_AFTER
   std::string log;                     // UHCA_LOG
   std::string log_level;               // UHCA_LOG_LEVEL
   int trace_fd = -1;                   // UHCA_TRACE_FD

@@ -26,6 +26,10 @@ int main(int argc, char** argv) {
         ->type_name("RULES");
     sub->add_flag("--no-congestion-control", o.no_congestion_control,
                   "Do not mark packets as ECN-capable, answer no marks, do not slow down for notifications");
+    sub->add_option("--remove-after", o.remove_after,
+                    "Remove the device this long after the program first looked for one: DEVICE_FATAL, then EIO")
+        ->type_name("SECONDS")
+        ->check(CLI::NonNegativeNumber);
     sub->add_option("PROGRAM", o.program, "Program and its arguments (after --)")->required();
     sub->positionals_at_end();
     sub->prefix_command(false);

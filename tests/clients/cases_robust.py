@@ -170,6 +170,12 @@ def keeper_killed(place, rounds=8):
     require(residue() == before, "left behind: %s, before: %s" % (residue(), before))
 
 
+def removed(place):
+    p = place.start(program("removal"))
+    out = finish(p)
+    require(p.returncode == 0 and "ok" in out, "exit status %s:\n%s" % (p.returncode, out))
+
+
 def register(runner):
     log = {"UHCA_LOG": "stderr"}
     # A13: the same program, the same expected completions, whichever way the frames go.
@@ -190,5 +196,8 @@ def register(runner):
             for name in names:
                 runner.case("%s %s/%s" % (topic, name, label), passed, once, name)
             runner.case("%s end well/%s" % (topic, label), ended_well, once)
+        for what, env in (("", {}), (", destroying allowed", {"RDMAV_ALLOW_DISASSOC_DESTROY": "1"})):
+            gone = Place(rdma_core=core, env={"UHCA_REMOVE_AFTER": "0.3", **env})
+            runner.case("device removed%s/%s" % (what, label), removed, gone)
         runner.case("peers killed at random/" + label, peers_killed, here, 30 if not core else 10)
         runner.case("keeper killed at random/" + label, keeper_killed, here, 6 if not core else 3)

@@ -23,6 +23,7 @@
 #include "kernel/sys/netlink.h"
 #include "kernel/sys/next.h"
 #include "kernel/sys/raw.h"
+#include "kernel/sys/removal.h"
 #include "kernel/sys/signals.h"
 #include "kernel/sys/uar_map.h"
 
@@ -104,6 +105,7 @@ Instance* build() {
   }
   kernel::ib_device* dev = *probed;
   if (Status s = kernel::cm::rdma_cm_add_device(*dev); !s) log::error("{}: no connection management ({})", dev->name, s.code());
+  removal_schedule(*dev);
   pci::IdleWatch* idle = &slot->idle_watch();
   (void)slot.release();  // lives as long as the process
   return new Instance{dev, new View(*dev), idle};

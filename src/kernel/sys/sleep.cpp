@@ -81,6 +81,18 @@ int before_read(int fd, std::size_t n) {
   return 0;
 }
 
+ssize_t fail(int err) {
+  errno = err;
+  return -1;
+}
+
+// What a read that before_read let through has brought: the end of an event file, seen by who waited for it, is EIO.
+ssize_t after_read(int fd, std::size_t n, ssize_t got) {
+  if (got != 0 || n == 0) return got;
+  int err = before_read(fd, n);
+  return err == EIO ? fail(err) : got;
+}
+
 // Files of messages are read through us, whatever the size. -2: not one of them.
 ssize_t message_read(int fd, void* buf, std::size_t n) {
   if (!concerned()) return -2;
@@ -95,11 +107,6 @@ ssize_t message_read(int fd, void* buf, std::size_t n) {
   return r ? static_cast<ssize_t>(*r) : -1;
 }
 
-ssize_t fail(int err) {
-  errno = err;
-  return -1;
-}
-
 }  // namespace
 }  // namespace uhca::sys
 
@@ -109,14 +116,14 @@ using namespace uhca::sys;
 UHCA_EXPORT ssize_t read(int fd, void* buf, size_t n) {
   if (ssize_t r = message_read(fd, buf, n); r != -2) return r;
   if (int err = before_read(fd, n)) return fail(err);
-  return next_read(fd, buf, n);
+  return after_read(fd, n, next_read(fd, buf, n));
 }
 UHCA_EXPORT ssize_t __read_chk(int fd, void* buf, size_t n, size_t room) {
   if (n <= room) {
     if (ssize_t r = message_read(fd, buf, n); r != -2) return r;
   }
   if (int err = before_read(fd, n)) return fail(err);
-  return next___read_chk(fd, buf, n, room);
+  return after_read(fd, n, next___read_chk(fd, buf, n, room));
 }
 UHCA_EXPORT int poll(pollfd* fds, nfds_t n, int timeout) {
   if (timeout != 0) before_poll(fds, n);

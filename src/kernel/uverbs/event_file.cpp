@@ -370,6 +370,7 @@ bool uverbs_is_event_fd(int fd) {
 void uverbs_forget_after_fork() {
   new (&files()) Files;
   forget_file_domains();
+  forget_open_files();
 }
 
 bool uverbs_is_message_fd(int fd) {

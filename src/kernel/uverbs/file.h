@@ -34,6 +34,11 @@ class VerbsFile {
 // ENXIO: no such device; EIO: disassociated.
 Result<std::shared_ptr<VerbsFile>> uverbs_open(int minor);
 
+// The device goes away under its files, as when its driver is unbound: every object is destroyed, async files get DEVICE_FATAL as their
+// last event, completion channels end (EIO), and ioctl, write, mmap and opens are refused with EIO. What programs mapped stays mapped.
+// Linux: ib_uverbs_free_hw_resources.
+void uverbs_disassociate(ib_device& dev);
+
 // True if `fd` is the read end of one of our event files (completion channel or async file): kernel/sys treats a blocking
 // call on it as a hint that the caller is about to sleep.
 bool uverbs_is_event_fd(int fd);

@@ -6,16 +6,22 @@
 namespace uhca::kernel {
 namespace {
 
+constexpr std::uint32_t kDeviceFatal = 8;  // IB_EVENT_DEVICE_FATAL
+
 // The device's events (port up, GID change, ...), element = port number.
 void device_event(ib_event_handler& h, ib_device&, std::uint32_t ib_event, std::uint32_t port) {
   static_cast<EventFile*>(h.context)->post(nullptr, port, ib_event);
 }
 
-Status destroy_fd(ib_uobject& uobj, rdma_remove_reason, uverbs_attr_bundle*) {
+Status destroy_fd(ib_uobject& uobj, rdma_remove_reason why, uverbs_attr_bundle*) {
   auto& u = static_cast<FdUobject&>(uobj);
   if (u.handler_registered) {
     ib_unregister_event_handler(*u.device, u.handler);
     u.handler_registered = false;
+    if (why == RDMA_REMOVE_DRIVER_REMOVE) {  // the end of its events, which the program may read late
+      u.file->post(nullptr, 0, kDeviceFatal);
+      return success();
+    }
   }
   u.file->close();
   return success();

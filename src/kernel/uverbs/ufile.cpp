@@ -5,10 +5,29 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <new>
+
 #include "base/inside.h"
 #include "base/log.h"
 
 namespace uhca::kernel {
+
+namespace {
+
+// The open files, for the removal of a device. Never destroyed: files are released at exit.
+struct OpenFiles {
+  std::mutex lock;
+  std::vector<std::weak_ptr<UverbsFile>> all;
+  std::vector<ib_device*> gone;
+};
+OpenFiles& open_files() {
+  alignas(OpenFiles) static std::byte memory[sizeof(OpenFiles)];
+  static OpenFiles* o = new (memory) OpenFiles;
+  return *o;
+}
+
+}  // namespace
 
 UverbsFile::UverbsFile(ib_device& dev) : dev_(dev), tree_(dev) {}
 
@@ -19,7 +38,29 @@ UverbsFile::~UverbsFile() {
 Result<std::shared_ptr<VerbsFile>> uverbs_open(int minor) {
   ib_device* dev = ib_device_by_minor(minor);
   if (!dev) return refuse(ENXIO, "open: no device behind uverbs{}", minor);
-  return std::shared_ptr<VerbsFile>(std::make_shared<UverbsFile>(*dev));
+  OpenFiles& open = open_files();
+  std::lock_guard g(open.lock);
+  if (std::find(open.gone.begin(), open.gone.end(), dev) != open.gone.end()) return refuse(EIO, "open: {} was removed", dev->name);
+  auto file = std::make_shared<UverbsFile>(*dev);
+  std::erase_if(open.all, [](auto& f) { return f.expired(); });
+  open.all.push_back(file);
+  return std::shared_ptr<VerbsFile>(std::move(file));
+}
+
+void uverbs_disassociate(ib_device& dev) {
+  OpenFiles& open = open_files();
+  std::vector<std::shared_ptr<UverbsFile>> theirs;
+  {
+    std::lock_guard g(open.lock);
+    open.gone.push_back(&dev);
+    for (auto& f : open.all)
+      if (auto file = f.lock(); file && &file->device() == &dev) theirs.push_back(std::move(file));
+  }
+  for (auto& f : theirs) f->disassociate();
+}
+
+void forget_open_files() {
+  new (&open_files()) OpenFiles;
 }
 
 Result<ib_ucontext*> UverbsFile::get_context() {
@@ -57,12 +98,30 @@ Result<MmapTarget> UverbsFile::mmap(std::size_t length, int prot, int flags, std
 }
 
 void UverbsFile::release() {
+  take_down(RDMA_REMOVE_CLOSE);
+}
+
+void UverbsFile::disassociate() {
+  take_down(RDMA_REMOVE_DRIVER_REMOVE);
+}
+
+void UverbsFile::take_down(rdma_remove_reason why) {
   inside::Guard guard;
   std::unique_lock held(hw_destroy_rwsem_);
+  if (why == RDMA_REMOVE_CLOSE) {
+    for (auto& f : left_open_) f->close();
+    left_open_.clear();
+  }
   if (closed_) return;
   closed_ = true;
   if (ucontext_) {
-    cleanup(RDMA_REMOVE_CLOSE);
+    if (why == RDMA_REMOVE_DRIVER_REMOVE) {
+      std::lock_guard g(idr_lock_);
+      for (const UobjectPtr& u : uobjects_)
+        if (u->type_id == UVERBS_OBJECT_ASYNC_EVENT || u->type_id == UVERBS_OBJECT_COMP_CHANNEL)
+          left_open_.push_back(static_cast<FdUobject&>(*u).file);
+    }
+    cleanup(why);
     ucontext_ptr_.store(nullptr, std::memory_order_release);
     if (dev_.ops.dealloc_ucontext) dev_.ops.dealloc_ucontext(*ucontext_);
     ucontext_.reset();

@@ -28,6 +28,8 @@ class UverbsFile final : public VerbsFile {
   Result<std::size_t> write(UserPtr buf, std::size_t count) override;
   Result<MmapTarget> mmap(std::size_t length, int prot, int flags, std::uint64_t offset) override;
   void release() override;
+  // The device goes away (uverbs_disassociate).
+  void disassociate();
   ib_device& device() override { return dev_; }
   std::uint32_t cqn_of_handle(std::uint32_t handle) override;
   std::uint32_t qpn_of_handle(std::uint32_t handle) override;
@@ -60,6 +62,7 @@ class UverbsFile final : public VerbsFile {
   friend struct BundleParser;
   static constexpr std::size_t kReapAtLeast = 8;
   Status run(UserPtr arg);
+  void take_down(rdma_remove_reason why);
   void cleanup(rdma_remove_reason why);
   Status remove_hw(ib_uobject& u, rdma_remove_reason why, uverbs_attr_bundle* attrs);
   void forget(const UobjectPtr& u);
@@ -80,8 +83,12 @@ class UverbsFile final : public VerbsFile {
   std::map<std::uint32_t, UobjectPtr> idr_;  // nullptr: reserved by alloc_begin
   std::list<UobjectPtr> uobjects_;           // newest first
   std::shared_ptr<EventFile> default_async_;
-  std::size_t reap_at_ = kReapAtLeast;  // event files; the next to be made beyond them looks for those that are closed
+  std::vector<std::shared_ptr<EventFile>> left_open_;  // event files after disassociate(): what they answer is still to be read
+  std::size_t reap_at_ = kReapAtLeast;                 // event files; the next to be made beyond them looks for those that are closed
 };
+
+// In a forked child: the open files are the parent's.
+void forget_open_files();
 
 // Holds an object for the length of a write command.
 class UobjRef {
