@@ -19,8 +19,10 @@ class UserContext : public ::testing::Test {
   Bench bench;
   void SetUp() override { bench.bring_up(); }
 
-  std::uint32_t user() {
-    Reply r = bench.cmd.exec(Request<prm::create_uctx_in>(Op::CREATE_UCTX));
+  std::uint32_t user(std::uint32_t caps = prm::kUctxCapRawTx) {
+    Request<prm::create_uctx_in> wants(Op::CREATE_UCTX);
+    prm::set<prm::uctx::cap>(wants.at<prm::create_uctx_in::uctx>(), caps);
+    Reply r = bench.cmd.exec(wants);
     EXPECT_TRUE(r.ok());
     return r.get<prm::create_uctx_out::uid>();
   }
@@ -207,11 +209,22 @@ TEST_F(UserContext, CapabilitiesAndLife) {
   EXPECT_EQ(destroy_user(a), S::BAD_RES);
   EXPECT_EQ(destroy_user(0), S::BAD_RES);
   Request<prm::create_uctx_in> wants(Op::CREATE_UCTX);
-  prm::set<prm::uctx::cap>(wants.at<prm::create_uctx_in::uctx>(), 1);  // raw packets: nobody is given that
+  prm::set<prm::uctx::cap>(wants.at<prm::create_uctx_in::uctx>(), 2);  // internal device resources: nobody is given that
   EXPECT_EQ(bench.cmd.exec(wants).status(), S::BAD_PARAM);
   // A uid that does not live may issue nothing.
   EXPECT_EQ(bench.cmd.exec(Request<prm::alloc_pd_in>(Op::ALLOC_PD).set<prm::alloc_pd_in::uid>(a)).status(), S::BAD_PARAM);
   EXPECT_EQ(destroy_user(b), S::OK);
+}
+
+// Only who has the right to raw packets makes SQs.
+TEST_F(UserContext, RawTransmissionIsACapability) {
+  std::uint32_t with = user(), without = user(0);
+  CqHandle cq = bench.create_cq(4);
+  auto sq = queue_request<prm::create_sq_in>(Op::CREATE_SQ, cq.cqn, bench.pd);
+  EXPECT_EQ(as(without, sq), S::BAD_OP);
+  EXPECT_EQ(as(with, sq), S::OK);
+  EXPECT_EQ(as(0, sq), S::OK);
+  EXPECT_EQ(as(without, queue_request<prm::create_rq_in>(Op::CREATE_RQ, cq.cqn, bench.pd)), S::OK);
 }
 
 // As libmlx5 and Linux end a program that closes its context before its queues.

@@ -124,6 +124,7 @@ void fill_general(std::uint8_t* c, const HcaConfig& config) {
   prm::set<cap::general_obj_types>(c, prm::qos::kObjTypesVirtioNetQ);
   // User contexts (DEVX).
   prm::set<cap::log_max_uctx>(c, kLogMaxUctx);
+  prm::set<cap::uctx_cap>(c, prm::kUctxCapRawTx);
   prm::set<cap::log_max_umem>(c, kLogMaxUmem);
   prm::set<cap::umem_uid_0>(c, 1);
   prm::set<cap::driver_version>(c, 1);

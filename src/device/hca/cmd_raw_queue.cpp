@@ -167,6 +167,8 @@ Status destroy_rq(Command& c) {
 }
 
 Status create_sq(Command& c) {
+  if (!c.st.ownership.has_cap(c.uid, prm::kUctxCapRawTx))
+    return c.refuse(Status::BAD_OP, "SQ of the user context {}, which may not send raw packets", c.uid);
   const std::uint8_t* ctx = c.at<prm::create_sq_in::ctx>();
   auto q = std::make_unique<RawQueue>();
   q->send = true;

@@ -11,7 +11,7 @@ Status create_uctx(Command& c) {
   std::uint32_t offered = prm::get<prm::cmd_hca_cap::uctx_cap>(c.st.caps.current(0)->data());
   if (wanted & ~offered) return c.refuse(Status::BAD_PARAM, "user context capabilities {:#x}, {:#x} are offered", wanted, offered);
   std::uint16_t uid;
-  if (c.st.ownership.users() >= 1u << kLogMaxUctx || !c.st.ownership.create_user(&uid)) return c.exhausted("user context");
+  if (c.st.ownership.users() >= 1u << kLogMaxUctx || !c.st.ownership.create_user(&uid, wanted)) return c.exhausted("user context");
   c.set<prm::create_uctx_out::uid>(uid);
   return Status::OK;
 }

@@ -25,7 +25,6 @@ bool hold_event(Lane& lane, Cq& cq) {
     lane.held_events.push_back(&cq);
   }
   lane.event_at = std::min(lane.event_at, event_due_at(cq));
-  lane.note_work();  // an arm is no drive: polls and the service thread must know
   return true;
 }
 

@@ -96,6 +96,10 @@ void DataPath::set_idle_watch(pci::IdleWatch* watch) {
   impl_->lane.idle = watch;
 }
 
+void DataPath::note_work() {
+  impl_->lane.note_work();
+}
+
 bool DataPath::drive(bool thorough) {
   return impl_->lane.drive(thorough);
 }

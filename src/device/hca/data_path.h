@@ -52,6 +52,7 @@ class DataPath {
   // ---- running
   bool drive(bool thorough);
   void set_idle_watch(pci::IdleWatch* watch);
+  void note_work();  // at the end of every entry but drive()
   Nanos next_deadline() const;
   unsigned armed_cqs() const;
   // Frames and errors of all QPs (per QP: its counter set, Objects::counter_sets).

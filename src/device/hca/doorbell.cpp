@@ -43,7 +43,6 @@ void look_at_send_queue(Lane& lane, Qp& qp) {
       if (!refresh_send_posted(lane, qp)) break;
       if (trace::on()) trace::Event("doorbell", "SQ").hex("qpn", qp.qpn).num("posted", t.req.posted).num("fetched", t.req.fetched);
       run_requester(lane, qp);
-      lane.note_work();
       break;
     default: break;  // looked at again when the QP gets there
   }

@@ -54,6 +54,21 @@ std::uint32_t Hca::read_register(std::uint64_t offset) {
   }
 }
 
+// An entry other than drive(): whatever it leaves to be done must be seen by those who look before they drive (pci/idle_watch.h).
+class Hca::Entry {
+ public:
+  explicit Entry(Hca& h) : h_(h) { h_.lane_.lock(); }
+  ~Entry() {
+    h_.data_path_->note_work();
+    h_.lane_.unlock();
+  }
+  Entry(const Entry&) = delete;
+  Entry& operator=(const Entry&) = delete;
+
+ private:
+  Hca& h_;
+};
+
 std::uint64_t Hca::mmio_read(std::uint64_t offset, unsigned size) {
   if ((size != 1 && size != 2 && size != 4 && size != 8) || offset % size != 0 || offset + size > kBar0Size) return ~std::uint64_t{0};
   std::lock_guard<LaneLock> g(lane_);
@@ -86,7 +101,7 @@ void Hca::mmio_write(std::uint64_t offset, std::uint64_t value, unsigned size) {
     return;
   }
   if ((size != 4 && size != 8) || offset % size != 0) return;
-  std::lock_guard<LaneLock> g(lane_);
+  Entry e(*this);
   for (unsigned i = 0; i < size; i += 4) write_register(offset + i, byteswap(static_cast<std::uint32_t>(value >> (8 * i))));
 }
 
@@ -96,29 +111,29 @@ void Hca::reset_locked() {
 }
 
 void Hca::reset() {
-  std::lock_guard<LaneLock> g(lane_);
+  Entry e(*this);
   reset_locked();
 }
 
 void Hca::uar_store(std::uint64_t offset, std::uint64_t value) {
   if (offset < kUarStart || offset >= std::uint64_t{kFirstVar} * 4096) return;
-  std::lock_guard<LaneLock> g(lane_);
+  Entry e(*this);
   data_path_->uar_store(offset % 4096, static_cast<std::uint32_t>(offset / 4096), value);
 }
 
 void Hca::look_at_send_queue(std::uint32_t qpn) {
-  std::lock_guard<LaneLock> g(lane_);
+  Entry e(*this);
   if (Qp* qp = objects_.qp(qpn)) data_path_->look_at_send_queue(*qp);
   if (RawQueue* q = objects_.raw_queue(qpn)) data_path_->look_at_raw_queue(*q);
 }
 
 void Hca::look_at_cq(std::uint32_t cqn) {
-  std::lock_guard<LaneLock> g(lane_);
+  Entry e(*this);
   if (Cq* cq = objects_.cq(cqn)) data_path_->look_at_cq(*cq);
 }
 
 void Hca::look_at_uar(std::uint32_t uar_index) {
-  std::lock_guard<LaneLock> g(lane_);
+  Entry e(*this);
   for (auto& [n, cq] : objects_.cqs)
     if (cq->uar == uar_index) data_path_->look_at_cq(*cq);
   for (auto& [n, qp] : objects_.qps)

@@ -103,6 +103,7 @@ class Hca final : public pci::Engine {
   void clear_objects();
 
  private:
+  class Entry;
   std::uint32_t read_register(std::uint64_t offset);
   void write_register(std::uint64_t offset, std::uint32_t value);
   void reset_locked();

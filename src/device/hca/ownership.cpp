@@ -138,19 +138,25 @@ const ObjectRole* role_of(std::uint16_t opcode) {
   return nullptr;
 }
 
-bool Ownership::create_user(std::uint16_t* uid) {
+bool Ownership::has_cap(std::uint16_t uid, std::uint32_t cap) const {
+  if (uid == 0 || uid == kSharedUid) return true;
+  auto it = users_.find(uid);
+  return it != users_.end() && (it->second.caps & cap) != 0;
+}
+
+bool Ownership::create_user(std::uint16_t* uid, std::uint32_t caps) {
   if (users_.size() == kSharedUid - 1) return false;
   // Numbers go round, so that a stale uid hits nobody for long.
   do ++last_uid_;
   while (last_uid_ == 0 || last_uid_ == kSharedUid || users_.contains(last_uid_));
-  users_[last_uid_] = 0;
+  users_[last_uid_] = {caps, 0};
   *uid = last_uid_;
   return true;
 }
 
 unsigned Ownership::objects_of(std::uint16_t uid) const {
   auto it = users_.find(uid);
-  return it == users_.end() ? 0 : it->second;
+  return it == users_.end() ? 0 : it->second.objects;
 }
 
 bool Ownership::may_use(Kind k, std::uint32_t number, std::uint16_t uid) const {
@@ -162,13 +168,13 @@ bool Ownership::may_use(Kind k, std::uint32_t number, std::uint16_t uid) const {
 void Ownership::created(Kind k, std::uint32_t number, std::uint16_t uid, std::vector<std::uint32_t> umems) {
   if (uid == 0 && umems.empty()) return;
   records_[key(k, number)] = {uid, std::move(umems)};
-  if (auto it = users_.find(uid); it != users_.end()) ++it->second;
+  if (auto it = users_.find(uid); it != users_.end()) ++it->second.objects;
 }
 
 std::vector<std::uint32_t> Ownership::destroyed(Kind k, std::uint32_t number) {
   auto it = records_.find(key(k, number));
   if (it == records_.end()) return {};
-  if (auto u = users_.find(it->second.uid); u != users_.end()) --u->second;
+  if (auto u = users_.find(it->second.uid); u != users_.end()) --u->second.objects;
   std::vector<std::uint32_t> umems = std::move(it->second.umems);
   records_.erase(it);
   return umems;

@@ -56,8 +56,10 @@ const ObjectRole* role_of(std::uint16_t opcode);
 class Ownership {
  public:
   bool user_exists(std::uint16_t uid) const { return uid == 0 || users_.contains(uid); }
-  // A user context. false: none left.
-  bool create_user(std::uint16_t* uid);
+  // A user context with these capabilities (prm::kUctxCap*). false: none left.
+  bool create_user(std::uint16_t* uid, std::uint32_t caps);
+  // The driver has them all.
+  bool has_cap(std::uint16_t uid, std::uint32_t cap) const;
   // Objects that live in it.
   unsigned objects_of(std::uint16_t uid) const;
   void destroy_user(std::uint16_t uid) { users_.erase(uid); }
@@ -77,7 +79,11 @@ class Ownership {
   static std::uint64_t key(Kind k, std::uint32_t number) { return std::uint64_t{static_cast<std::uint8_t>(k)} << 32 | number; }
 
   std::unordered_map<std::uint64_t, Record> records_;  // of objects with a uid or umems only
-  std::unordered_map<std::uint16_t, unsigned> users_;  // objects by uid
+  struct User {
+    std::uint32_t caps = 0;
+    unsigned objects = 0;
+  };
+  std::unordered_map<std::uint16_t, User> users_;  // by uid
   std::uint16_t last_uid_ = 0;
 };
 

@@ -83,10 +83,9 @@ void Publisher::qp(Qp& qp) {
   e.rights.store((qp.rre ? kPublishedReadable : 0) | (qp.rwe ? kPublishedWritable : 0), memory_order_relaxed);
   e.path.store(t.own_path, memory_order_relaxed);
   if (!was) {
-    e.writes.store(0, memory_order_relaxed);
-    e.reads.store(0, memory_order_relaxed);
     t.shared = &e;
-    t.resp.writes_seen = t.resp.reads_seen = 0;
+    t.resp.writes_seen = e.writes.load(memory_order_relaxed);
+    t.resp.reads_seen = e.reads.load(memory_order_relaxed);
     t.resp.loaded = e.progress.load(memory_order_relaxed);
     store_progress(qp);
   }

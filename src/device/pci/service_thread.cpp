@@ -80,6 +80,7 @@ void* ServiceThread::entry(void* self) {
 void ServiceThread::attend(bool on) {
   attended_.store(on);
   idle_.attend(on);
+  if (on && !attended_.load()) idle_.attend(false);  // somebody has gone to sleep in between
 }
 
 void ServiceThread::polled() {
@@ -194,6 +195,11 @@ void ServiceThread::run() {
       look_at_watched(clock.now());
       irqs_.dispatch();
       const bool seen = idle_.take_seen();
+      // Polls come, but so seldom that none has gone in: sockets, timers and cold peers wait for no more than a tick.
+      if (seen && polls_.load(std::memory_order_relaxed) == before) {
+        engine_.drive(true);
+        irqs_.dispatch();
+      }
       if (polls_.load(std::memory_order_relaxed) == before && !seen && attended_.load()) {
         attend(false);
         empty_in_a_row_.store(0);

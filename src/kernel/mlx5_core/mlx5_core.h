@@ -166,7 +166,7 @@ class mlx5_core_dev {
   void remove_srq(mlx5_core_srq& srq) { srqs_.remove(srq.srqn, &srq); }
 
   // ---- user contexts (DEVX): a uid under which commands may be issued
-  Result<std::uint16_t> create_uctx();
+  Result<std::uint16_t> create_uctx(std::uint32_t caps);  // prm::kUctxCap*
   Status destroy_uctx(std::uint16_t uid);
 
   // ---- port and vport

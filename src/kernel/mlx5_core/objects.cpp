@@ -60,9 +60,10 @@ Status mlx5_core_dev::add_srq(mlx5_core_srq& srq) {
   return refuse(ENOMEM, "SRQ {:#x}: no place in the table", srq.srqn);
 }
 
-Result<std::uint16_t> mlx5_core_dev::create_uctx() {
+Result<std::uint16_t> mlx5_core_dev::create_uctx(std::uint32_t caps) {
   std::uint8_t in[prm::create_uctx_in::kBytes] = {}, out[prm::create_uctx_out::kBytes] = {};
   prm::set<prm::create_uctx_in::opcode>(in, static_cast<std::uint16_t>(prm::Opcode::CREATE_UCTX));
+  prm::set<prm::uctx::cap>(prm::at<prm::create_uctx_in::uctx>(in), caps);
   UHCA_CHECK(cmd_.exec(in, sizeof in, out, sizeof out));
   return static_cast<std::uint16_t>(prm::get<prm::create_uctx_out::uid>(out));
 }

@@ -12,8 +12,10 @@ namespace {
 
 using prm::Opcode;
 
-constexpr std::uint32_t kBytes = 1;           // description: IB_COUNTER_PACKETS 0, IB_COUNTER_BYTES 1
-constexpr std::uint32_t kMaxDescribed = 128;  // MAX_COUNTERS_NUM: more than that nobody asks for
+constexpr std::uint32_t kBytes = 1;                  // description: IB_COUNTER_PACKETS 0, IB_COUNTER_BYTES 1
+constexpr std::uint32_t kMaxDescribed = 0xffff / 8;  // MAX_COUNTERS_NUM
+// An answer is an attribute of less than 64 KiB. Linux lets an index of 2^32 - 1 through, and then writes behind the answer.
+constexpr std::uint32_t kMaxIndex = 0xffff / 8;
 
 Result<std::uint32_t> alloc_counter(mlx5_core_dev& m) {
   std::uint8_t in[prm::alloc_flow_counter_in::kBytes] = {}, out[prm::alloc_flow_counter_out::kBytes] = {};
@@ -38,6 +40,7 @@ Status describe(mlx5_ib_counters& c, const ::mlx5_ib_flow_counters_data* data) {
   std::uint32_t max = 0;
   for (const auto& d : list) {
     if (d.description > kBytes) return refuse(EINVAL, "create_flow: counter kind {}", d.description);
+    if (d.index >= kMaxIndex) return refuse(EINVAL, "create_flow: counter index {:#x}", d.index);
     max = std::max(max, d.index + 1);
   }
   c.counters = std::move(list);

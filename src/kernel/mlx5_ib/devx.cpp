@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "kernel/mlx5_ib/dct.h"
 #include "kernel/mlx5_ib/devx_cmd.h"
+#include "kernel/uverbs/capable.h"
 #include "kernel/uverbs/uapi_def.h"
 #include "prm/cmd_flow.h"
 #include "prm/cmd_object.h"
@@ -328,7 +329,8 @@ bool devx_is_about(const ib_uobject& uobj, const DevxCommand& cmd) {
 Result<std::uint16_t> devx_create(mlx5_ib_dev& dev) {
   if (dev.mdev->cap_gen<prm::cmd_hca_cap::log_max_uctx>() == 0)
     return refuse(EINVAL, "DEVX is not supported by the device (log_max_uctx 0)");
-  return dev.mdev->create_uctx();
+  std::uint32_t caps = rdma_uattrs_has_raw_cap() ? prm::kUctxCapRawTx : 0;
+  return dev.mdev->create_uctx(caps & dev.mdev->cap_gen<prm::cmd_hca_cap::uctx_cap>());
 }
 
 void devx_destroy(mlx5_ib_dev& dev, std::uint16_t uid) {

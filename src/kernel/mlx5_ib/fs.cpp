@@ -206,14 +206,11 @@ Status FlowTables::write_entry(unsigned priority, const Entry& entry, bool fresh
     if (std::find(list.begin(), list.end(), v) == list.end()) list.push_back(v);
   };
   bool drop = false;
-  auto leftovers = tables_.find(kFlowLeftovers);
   for (const Rule* r : entry.rules) {
     drop = drop || r->act.drop;
     if (r->act.tirn) once(dests, Destination{kToTir, *r->act.tirn});
-    if (r->act.table) once(dests, Destination{kToTable, *r->act.table});
     if (r->act.counter) once(counters, *r->act.counter);
     if (r->act.next && next_of(priority) != 0) once(dests, Destination{kToTable, next_of(priority)});
-    if (r->act.default_miss && leftovers != tables_.end()) once(dests, Destination{kToTable, leftovers->second->id});
   }
   using In = prm::set_fte_in;
   std::vector<std::uint8_t> in(In::kBytes + (dests.size() + counters.size()) * prm::dest_format_struct::kBytes);

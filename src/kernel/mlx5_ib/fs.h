@@ -36,10 +36,8 @@ std::uint8_t match_criteria_of(const FlowSpec::Param& criteria);
 struct FlowAct {
   bool drop = false;
   std::optional<std::uint32_t> tirn;
-  std::optional<std::uint32_t> table;    // a flow table of the program's own
   std::optional<std::uint32_t> counter;  // flow_counter_id
   bool next = false;                     // also on to the next table
-  bool default_miss = false;             // on to the leftovers, or nowhere
 };
 
 class FlowTables {

@@ -25,7 +25,7 @@ class BiasedLock {
       owner_inside_.store(true, std::memory_order_relaxed);
       std::atomic_signal_fence(std::memory_order_seq_cst);  // revoke() makes this a full one
       if (__builtin_expect(owner_.load(std::memory_order_relaxed) == me, 1)) {
-        held_by_owner_ = true;
+        ++owner_depth_;
         return;
       }
       owner_inside_.store(false, std::memory_order_release);
@@ -35,9 +35,8 @@ class BiasedLock {
 
   void unlock() {
     if (!on_) return;
-    if (held_by_owner_) {
-      held_by_owner_ = false;
-      owner_inside_.store(false, std::memory_order_release);
+    if (owner_depth_ != 0) {
+      if (--owner_depth_ == 0) owner_inside_.store(false, std::memory_order_release);
     } else {
       held_.store(false, std::memory_order_release);
     }
@@ -81,7 +80,7 @@ class BiasedLock {
   std::atomic<std::uintptr_t> owner_{kNobody};
   std::atomic<bool> owner_inside_{false};
   std::atomic<bool> held_{false};
-  bool held_by_owner_ = false;  // of whoever has the lock
+  unsigned owner_depth_ = 0;  // of whoever has the lock; more than 1: a signal handler between ibv_start_poll and ibv_end_poll
   bool on_ = true;
 
   static constinit std::atomic<bool> owners_;

@@ -141,7 +141,7 @@ class RingProducer {
   std::size_t bytes_ = 0, need_ = 0, skip_ = 0;  // of the reserved record
   // The consumer waits on the record's first line, and takes it away whenever it looks: a short record is put together here, and goes there
   // in one go.
-  alignas(8) std::byte stage_[256 - kRecordHeader];
+  alignas(8) std::byte stage_[256 - kRecordHeader] = {};
   static constexpr std::size_t kShortLap = 32768;
   std::size_t look_again_ = kShortLap;  // where starting over is thought of next
 };

@@ -134,7 +134,7 @@ const char* unfit(int memfd, std::size_t bytes) {
 struct HostSwitch::Link : Source {
   void* memory = nullptr;
   unsigned slot = 0;  // tx: the receiver's
-  ucred peer{};       // rx
+  ucred peer{};       // of the other end
   std::uint32_t last_active = 0;
   std::atomic<bool> dead{false};
   unsigned number = Showcase::kNone;             // rx: of the sender, as an accessor of our area
@@ -236,6 +236,9 @@ Result<HostSwitch::Link*> HostSwitch::open_link(unsigned slot) {
     fd::close(s);
     return e;
   }
+  ucred owner{};
+  socklen_t owner_size = sizeof owner;
+  if (getsockopt(s, SOL_SOCKET, SO_PEERCRED, &owner, &owner_size) != 0) owner.uid = ~0u;  // nobody's: it gets what is for everybody
   auto memfd = fd::sealed_memfd("uhca-link", kRingBytes);
   if (!memfd.ok()) {
     fd::close(s);
@@ -252,6 +255,7 @@ Result<HostSwitch::Link*> HostSwitch::open_link(unsigned slot) {
       link->fd = s;
       link->memory = memory;
       link->slot = slot;
+      link->peer = owner;
       link->tx.attach(memory);
       link->tx.header().asleep.store(1);  // until the receiver has accepted
       epoll_event ev{EPOLLIN | EPOLLRDHUP, {.ptr = static_cast<Source*>(link)}};
@@ -273,6 +277,14 @@ void HostSwitch::retire(Link* link) {
 }
 
 Send HostSwitch::send(unsigned slot, Frame frame) {
+  return send(slot, frame, false);
+}
+
+Send HostSwitch::send_to_own(unsigned slot, Frame frame) {
+  return send(slot, frame, true);
+}
+
+Send HostSwitch::send(unsigned slot, Frame frame, bool own_only) {
   // Twice: the function behind a dead link may be gone, or its slot may have a new owner.
   for (int attempt = 0; attempt < 2; ++attempt) {
     Link* link = tx_[slot];
@@ -291,6 +303,7 @@ Send HostSwitch::send(unsigned slot, Frame frame) {
       link = tx_[slot] = *opened;
       tx_list_.push_back(link);
     }
+    if (own_only && link->peer.uid != geteuid() && link->peer.uid != 0) return Send::kUnreachable;
     bool wake_peer;
     switch (link->tx.push(frame, &wake_peer)) {
       case RingProducer::Push::kDone:

@@ -54,6 +54,8 @@ class HostSwitch {
 
   // ---- the engine, one thread at a time
   Send send(unsigned slot, Frame frame);
+  // Only to functions of our user, or of root: what they are not meant to see is nothing for others. Else kUnreachable.
+  Send send_to_own(unsigned slot, Frame frame);
   // `all`: look at the rings that have been silent for long, too.
   unsigned poll(FrameSink& sink, unsigned budget, bool all);
   // As Port's.
@@ -75,6 +77,7 @@ class HostSwitch {
  private:
   struct Link;
   Result<Link*> open_link(unsigned slot);
+  Send send(unsigned slot, Frame frame, bool own_only);
   void close_corrupt(Link* link);
   void accept_all(int listener);
   bool greet(Link* link);  // false: refused, link is gone

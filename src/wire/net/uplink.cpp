@@ -32,6 +32,7 @@ constexpr std::uint32_t kUdpQuietAfter = 1024;  // looks without a frame
 // Looking costs a system call: not sooner after the last time.
 constexpr Nanos kUdpRest = 1'000, kUdpQuietRest = 10'000, kServiceRest = 50'000;
 constexpr Nanos kAddressRefresh = 1'000'000'000;
+constexpr Nanos kPause = 20'000'000;  // for the one receiver of Ethernet frames whose ring is full
 
 // As two words: comparing arrays of bytes is a call.
 bool same_gid(const Gid& a, const Gid& b) {
@@ -65,9 +66,10 @@ Result<std::unique_ptr<Uplink>> Uplink::create(NetdevInfo netdev, const Options&
     return refuse(ENOMEM, "no memory for the loopback queue");
   }
   madvise(u->loop_memory_, kRingBytes, MADV_DONTFORK);
+  const bool joined = far_fence::join();
   u->loop_tx_.attach(u->loop_memory_);
   u->loop_rx_.attach(u->loop_memory_);
-  u->loop_rx_.header().far_fence.store(far_fence::join() ? 1 : 0);
+  u->loop_rx_.header().far_fence.store(joined ? 1 : 0);
 
   u->switch_ = std::make_unique<HostSwitch>(options.host_switch, u->epoll_, u->counters_);
   u->function_id_ = UHCA_TRY(u->switch_->lease());
@@ -116,11 +118,11 @@ std::uint32_t Uplink::lease_block() {
 }
 
 bool Uplink::is_local(const Gid& gid) {
-  // Most ask for the same one again and again. No address is all zero.
-  if (same_gid(gid, found_local_) && !addresses_stale_.load(std::memory_order_relaxed)) return true;
+  // Most ask for the same one again and again.
+  if (found_any_ && same_gid(gid, found_local_) && !addresses_stale_.load(std::memory_order_relaxed)) return true;
   if (is_mapped(gid) && gid[12] == 127) return true;  // all of 127/8
   if (addresses_stale_.load(std::memory_order_relaxed) && addresses_stale_.exchange(false, std::memory_order_acquire)) {
-    found_local_ = {};
+    found_any_ = false;
     auto list = local_addresses();
     if (list.ok()) {
       local_ = std::move(*list);
@@ -130,7 +132,10 @@ bool Uplink::is_local(const Gid& gid) {
   }
   // The default GID is there whether the interface has that address or not.
   const bool yes = gid == netdev_.default_gid || std::find(local_.begin(), local_.end(), gid) != local_.end();
-  if (yes) found_local_ = gid;
+  if (yes) {
+    found_local_ = gid;
+    found_any_ = true;
+  }
   return yes;
 }
 
@@ -175,13 +180,22 @@ Send Uplink::to_ethernet(Frame frame) {
     std::erase_if(ethernet_, [this](unsigned slot) { return slot > kLastSlot || switch_->owns(slot); });
     ethernet_known_until_ = now + kAddressRefresh;
   }
-  Send last = Send::kSent;
-  for (unsigned slot : ethernet_) {
-    last = switch_->send(slot, frame);
-    if (last == Send::kSent) counters_.tx_switch.add();
+  bool busy = false;
+  std::erase_if(ethernet_, [&](unsigned slot) {
+    Send s = switch_->send_to_own(slot, frame);
+    if (s == Send::kSent) counters_.tx_switch.add();
+    busy = busy || s == Send::kBusy;
+    return s == Send::kUnreachable;  // until the list is read again
+  });
+  // What one of several receivers has no room for is lost to it alone, as on a wire. A single one is waited for, as a switch's pause frames
+  // do, but not for ever.
+  if (ethernet_.size() != 1 || !busy) {
+    ethernet_busy_since_ = 0;
+    return Send::kSent;
   }
-  // What one of several receivers has no room for is lost to it alone, as on a wire.
-  return ethernet_.size() == 1 && last == Send::kBusy ? Send::kBusy : Send::kSent;
+  const Nanos now = SystemClock::instance().recent();
+  if (ethernet_busy_since_ == 0) ethernet_busy_since_ = now;
+  return now > ethernet_busy_since_ + kPause ? Send::kSent : Send::kBusy;
 }
 
 Send Uplink::flood(Frame frame) {

@@ -94,7 +94,8 @@ class Uplink final : public Port {
 
   // engine
   std::vector<Gid> local_;
-  Gid found_local_{};  // what is_local() said yes to last
+  Gid found_local_{};  // what is_local() said yes to last, if it did
+  bool found_any_ = false;
   std::atomic<bool> addresses_stale_{true};
   std::uint32_t polls_ = 0;
   std::uint32_t udp_silence_ = 0;
@@ -104,6 +105,7 @@ class Uplink final : public Port {
   bool own_mac_ = false;
   std::vector<unsigned> ethernet_;  // slots of the others
   Nanos ethernet_known_until_ = 0;
+  Nanos ethernet_busy_since_ = 0;  // 0: there is room
   void* loop_memory_ = nullptr;
   RingProducer loop_tx_;
   RingConsumer loop_rx_;
