@@ -419,6 +419,20 @@ TEST_F(DpScript, RandomBytesDoNoHarm) {
 
 // ---- flushing
 
+// Receives that are posted in the error state ring no doorbell: who sleeps for their completions depends on the engine's look at them, and
+// that it is due must be seen after the command.
+TEST_F(DpError, ACommandThatLeavesWorkIsSeen) {
+  connect();
+  pci::IdleWatch watch;
+  bench.hca.set_idle_watch(&watch);
+  bench.hca.drive(false);
+  EXPECT_TRUE(watch.nothing_came());
+  EXPECT_EQ(watch.deadline(), kNever);
+  ASSERT_TRUE(bench.simple(prm::Opcode::TO_2ERR_QP, a.qp.qpn).ok());
+  EXPECT_TRUE(watch.closed());
+  EXPECT_NE(bench.hca.next_deadline(), kNever);
+}
+
 TEST_F(DpError, ModifyToErrorFlushesBothQueuesAndLaterPosts) {  // A5
   connect();
   on_packet([](const wire::Packet&) { return FakePort::Verdict::kDrop; });

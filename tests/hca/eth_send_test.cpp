@@ -34,6 +34,22 @@ TEST_F(EthSend, HeadersInlinedAndDataGathered) {
   EXPECT_EQ(c->get<prm::cqe64::sop>(), static_cast<unsigned>(WqeOpcode::SEND));
 }
 
+// More frames than one turn sends: whoever looks before he drives must see that there is work.
+TEST_F(EthSend, WhatIsLeftOfALongQueueIsSeen) {
+  RawQueueHandle sq = create_sq(true, 8);
+  pci::IdleWatch watch;
+  bench.hca.set_idle_watch(&watch);
+  bench.hca.drive(false);
+  EXPECT_TRUE(watch.nothing_came());
+  Bytes frame = ipv4_frame(17, udp(counting(60)));
+  for (int i = 0; i < 200; ++i)
+    post_send(sq, {.inlined = part(frame, 0, 18), .data = {part(frame, 18, frame.size() - 18)}, .signaled = false}, i == 199);
+  EXPECT_LT(sent().size(), 200u);
+  EXPECT_FALSE(watch.nothing_came());
+  while (!watch.nothing_came()) bench.hca.drive(false);
+  EXPECT_EQ(sent().size(), 200u);
+}
+
 TEST_F(EthSend, OnlySignaledOnesComplete) {
   RawQueueHandle sq = create_sq();
   Bytes frame = ipv4_frame(17, udp(counting(60)));

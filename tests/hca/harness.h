@@ -232,6 +232,7 @@ class FakePort final : public wire::Port {
     }
     return n;
   }
+  unsigned quiet_words(std::span<const std::uint32_t*>) override { return incoming.empty() && records.empty() ? 0 : kMustPoll; }
   bool hold_records = false;         // the receiver does not run
   unsigned asked_before_gone = ~0u;  // so often the peer is still there
   wire::PeerFunction* peer(const wire::Gid&, std::uint32_t) override {

@@ -32,6 +32,26 @@ TEST(BiasedLock, ExcludesFromTheMomentTheSecondThreadComes) {
   }
 }
 
+// A signal handler that polls between ibv_start_poll and ibv_end_poll: the outer holder still has it afterwards.
+TEST(BiasedLock, OwnerMayComeAgain) {
+  BiasedLock::prepare();
+  BiasedLock lock;
+  bool inside = false;
+  lock.lock();
+  lock.lock();
+  lock.unlock();
+  std::thread other([&] {
+    lock.lock();
+    inside = true;
+    lock.unlock();
+  });
+  for (int i = 0; i < 2000; ++i) std::this_thread::yield();
+  EXPECT_FALSE(__atomic_load_n(&inside, __ATOMIC_RELAXED));
+  lock.unlock();
+  other.join();
+  EXPECT_TRUE(inside);
+}
+
 TEST(BiasedLock, OffItIsNothing) {
   BiasedLock lock;
   lock.enable(false);

@@ -277,6 +277,29 @@ TEST(IdleWatch, PollsRestWhileAllWordsAreZeroAndSomebodyAttends) {
   EXPECT_TRUE(idle.closed());
 }
 
+// Polls so seldom that none of them goes into the engine: the thread does what they would have done.
+TEST(ServiceThread, DrivesForPollsThatRest) {
+  FakeEngine engine;
+  FakePort port;
+  IrqTable irqs;
+  IdleWatch idle;
+  ServiceThread service(engine, port, irqs, idle);
+  service.start();
+  const std::uint32_t* none[] = {nullptr};
+  idle.publish(std::span(none).first(0), kNever);
+  auto driven_while_attended = [&] {
+    for (int i = 0; i < 100; ++i) service.polled();
+    for (Nanos end = SystemClock::instance().now() + 5'000'000; SystemClock::instance().now() < end;)
+      if (!idle.poll_may_rest()) return false;
+    // The last poll that counted lies a tick and more behind.
+    int before = engine.drives.load();
+    for (Nanos end = SystemClock::instance().now() + 5'000'000; SystemClock::instance().now() < end;)
+      if (!idle.poll_may_rest()) return false;
+    return engine.drives.load() > before;
+  };
+  EXPECT_TRUE(eventually(driven_while_attended));
+}
+
 TEST(ServiceThread, TakesTheDeadlineThatWasPublished) {
   FakeEngine engine;
   FakePort port;

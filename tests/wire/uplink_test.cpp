@@ -686,6 +686,17 @@ TEST(Uplink, QuietWordsTellWhenToPoll) {
   poll_until(*a, c, 4);
 }
 
+// Nobody has the address that is all zero, whoever was asked for before.
+TEST(Uplink, NoAddressIsNobodys) {
+  auto o = options();
+  auto a = up(o);
+  const std::uint32_t qpn = a->function_id() << 12;
+  EXPECT_EQ(a->send(send_frame(kHere, Gid{}, qpn, 1, 64)), Send::kUnreachable);
+  EXPECT_EQ(a->send(frame_to(qpn, 2)), Send::kSent);
+  EXPECT_EQ(a->send(send_frame(kHere, Gid{}, qpn, 3, 64)), Send::kUnreachable);
+  EXPECT_EQ(a->peer(Gid{}, 0x7000), nullptr);
+}
+
 // More peers at a time than there are words: polls look for themselves.
 TEST(Uplink, QuietWordsRunOut) {
   auto o = options();

@@ -393,6 +393,12 @@ static void refused_rules(struct station* s) {
   ANSWERS(EBUSY, ibv_destroy_counters(c));
   ANSWERS(EBUSY, ibv_destroy_qp(s->qp));
   NEED(ibv_destroy_flow(f) == 0 && ibv_destroy_counters(c) == 0);
+  /* An index that no answer could have. */
+  struct ibv_counter_attach_attr far = {.counter_desc = IBV_COUNTER_PACKETS, .index = 0xffffffff};
+  NEED((c = ibv_create_counters(s->ctx, &none)));
+  r.count.counters = c;
+  if (ibv_attach_counters_point_flow(c, &far, NULL) == 0) REFUSED(EINVAL, ibv_create_flow(s->qp, &r.attr));
+  NEED(ibv_destroy_counters(c) == 0);
 }
 
 static void refused_rss(struct station* s) {
