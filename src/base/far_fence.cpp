@@ -23,6 +23,10 @@ bool join() {
   return ok;
 }
 
+void after_fork() {
+  detail::registered.store(false);
+}
+
 bool heavy() {
   int saved = errno;
   bool ok = syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0) == 0;

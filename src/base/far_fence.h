@@ -15,6 +15,9 @@ extern constinit std::atomic<bool> registered;
 // Once for each process, before it takes either side. False: it cannot (old kernel, seccomp), and must use real fences.
 bool join();
 
+// In the child after fork: it has not joined.
+void after_fork();
+
 // Frequent side: whether this process may leave its fence out towards one whose heavy() works.
 inline bool joined() {
   return detail::registered.load(std::memory_order_relaxed);

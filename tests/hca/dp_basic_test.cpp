@@ -380,7 +380,7 @@ TEST(Traffic, SizeClassesAreTheTables) {
   for (std::size_t size = 0; size < 20000; ++size) {
     auto want = static_cast<std::size_t>(std::lower_bound(hca::Traffic::kSizes.begin(), hca::Traffic::kSizes.end(), size) -
                                          hca::Traffic::kSizes.begin());
-    ASSERT_EQ(hca::Traffic::class_of(size), want) << size;
+    ASSERT_EQ(hca::Traffic::size_class(size), want) << size;
   }
 }
 

@@ -188,12 +188,16 @@ bool eventually(F f) {
   return false;
 }
 
-TEST(ServiceThread, SleepsUntilTheDeadlineAndThenDrives) {
+class ServiceThreadTest : public ::testing::Test {
+ protected:
   FakeEngine engine;
   FakePort port;
   IrqTable irqs;
   IdleWatch idle;
-  ServiceThread service(engine, port, irqs, idle);
+  ServiceThread service{engine, port, irqs, idle};
+};
+
+TEST_F(ServiceThreadTest, SleepsUntilTheDeadlineAndThenDrives) {
   service.start();
   EXPECT_TRUE(eventually([&] { return port.asleep.load() && engine.drives.load() > 0; }));
   usleep(20000);
@@ -205,14 +209,9 @@ TEST(ServiceThread, SleepsUntilTheDeadlineAndThenDrives) {
   EXPECT_TRUE(eventually([&] { return engine.deadline.load() == kNever; }));
 }
 
-TEST(ServiceThread, FramesWakeItAndItDrains) {
-  FakeEngine engine;
-  FakePort port;
-  IrqTable irqs;
+TEST_F(ServiceThreadTest, FramesWakeItAndItDrains) {
   Counter c;
   irqs.request(2, count, &c);
-  IdleWatch idle;
-  ServiceThread service(engine, port, irqs, idle);
   service.start();
   ASSERT_TRUE(eventually([&] { return engine.drives.load() > 0; }));
   engine.todo.store(200);
@@ -222,12 +221,7 @@ TEST(ServiceThread, FramesWakeItAndItDrains) {
   EXPECT_TRUE(eventually([&] { return engine.todo.load() == 0 && c.runs.load() == 1; }));
 }
 
-TEST(ServiceThread, PollingProgramsAttendAndAreMissedWhenTheyStop) {
-  FakeEngine engine;
-  FakePort port;
-  IrqTable irqs;
-  IdleWatch idle;
-  ServiceThread service(engine, port, irqs, idle);
+TEST_F(ServiceThreadTest, PollingProgramsAttendAndAreMissedWhenTheyStop) {
   service.start();
   ASSERT_TRUE(eventually([&] { return port.asleep.load() && engine.drives.load() > 0; }));
   for (int i = 0; i < 100; ++i) service.polled();
@@ -278,12 +272,7 @@ TEST(IdleWatch, PollsRestWhileAllWordsAreZeroAndSomebodyAttends) {
 }
 
 // Polls so seldom that none of them goes into the engine: the thread does what they would have done.
-TEST(ServiceThread, DrivesForPollsThatRest) {
-  FakeEngine engine;
-  FakePort port;
-  IrqTable irqs;
-  IdleWatch idle;
-  ServiceThread service(engine, port, irqs, idle);
+TEST_F(ServiceThreadTest, DrivesForPollsThatRest) {
   service.start();
   const std::uint32_t* none[] = {nullptr};
   idle.publish(std::span(none).first(0), kNever);
@@ -300,12 +289,7 @@ TEST(ServiceThread, DrivesForPollsThatRest) {
   EXPECT_TRUE(eventually(driven_while_attended));
 }
 
-TEST(ServiceThread, TakesTheDeadlineThatWasPublished) {
-  FakeEngine engine;
-  FakePort port;
-  IrqTable irqs;
-  IdleWatch idle;
-  ServiceThread service(engine, port, irqs, idle);
+TEST_F(ServiceThreadTest, TakesTheDeadlineThatWasPublished) {
   service.start();
   ASSERT_TRUE(eventually([&] { return port.asleep.load() && engine.drives.load() > 0; }));
   usleep(20000);
@@ -316,12 +300,7 @@ TEST(ServiceThread, TakesTheDeadlineThatWasPublished) {
   EXPECT_TRUE(eventually([&] { return engine.drives.load() > before; }));
 }
 
-TEST(ServiceThread, WatchesDoorbellsOfProgramsThatRingThemselves) {
-  FakeEngine engine;
-  FakePort port;
-  IrqTable irqs;
-  IdleWatch idle;
-  ServiceThread service(engine, port, irqs, idle);
+TEST_F(ServiceThreadTest, WatchesDoorbellsOfProgramsThatRingThemselves) {
   service.start();
   ASSERT_TRUE(eventually([&] { return engine.drives.load() > 0; }));
   EXPECT_EQ(engine.looks.load(), 0);

@@ -596,15 +596,20 @@ TEST(Hostile, RandomRing) {
   while (std::find(c.frames.begin(), c.frames.end(), f) == c.frames.end()) a->poll(c, 64, true);
 }
 
+struct RingMemory {
+  std::vector<std::byte> bytes = std::vector<std::byte>(kRingBytes + 64);
+  std::byte* base = reinterpret_cast<std::byte*>(align_up(reinterpret_cast<std::uintptr_t>(bytes.data()), 64));
+};
+
 // What only a ring that has gone round shows: a skip to nothing, a skip to a skip, a record across the end.
 TEST(Hostile, EndOfTheRing) {
-  std::vector<std::byte> memory(kRingBytes + 64);
-  auto* base = reinterpret_cast<std::byte*>(align_up(reinterpret_cast<std::uintptr_t>(memory.data()), 64));
+  RingMemory memory;
+  std::byte* base = memory.base;
   auto word = [&](std::size_t at) -> std::uint32_t& { return *reinterpret_cast<std::uint32_t*>(base + kRingHeaderBytes + at); };
   auto f = frame_to(1, 1, 4096);
   for (std::uint32_t bad : {kSkip, std::uint32_t{4000}}) {
     for (std::uint32_t at_start : {0u, kSkip, 5000u}) {
-      std::fill(memory.begin(), memory.end(), std::byte{0});
+      std::fill(memory.bytes.begin(), memory.bytes.end(), std::byte{0});
       RingProducer p;
       RingConsumer c;
       p.attach(base);
@@ -629,8 +634,8 @@ TEST(Hostile, EndOfTheRing) {
 
 // A consumer that keeps up is served from the first part of the ring, which stays in the caches.
 TEST(Ring, StartsOverEarly) {
-  std::vector<std::byte> memory(kRingBytes + 64);
-  auto* base = reinterpret_cast<std::byte*>(align_up(reinterpret_cast<std::uintptr_t>(memory.data()), 64));
+  RingMemory memory;
+  std::byte* base = memory.base;
   RingProducer p;
   RingConsumer c;
   p.attach(base);
@@ -713,8 +718,8 @@ TEST(Uplink, QuietWordsRunOut) {
 
 // Records keep their order and their kind all around the ring, at every size.
 TEST(Ring, RecordsOfEverySizeGoRound) {
-  std::vector<std::byte> memory(kRingBytes + 64);
-  auto* base = reinterpret_cast<std::byte*>(align_up(reinterpret_cast<std::uintptr_t>(memory.data()), 64));
+  RingMemory memory;
+  std::byte* base = memory.base;
   RingProducer p;
   RingConsumer c;
   p.attach(base);
@@ -753,8 +758,8 @@ TEST(Ring, RecordsOfEverySizeGoRound) {
 
 // The receiver is the hostile one: its index is checked too.
 TEST(Hostile, ReceiverThatLies) {
-  std::vector<std::byte> memory(kRingBytes + 64);
-  auto* base = reinterpret_cast<std::byte*>(align_up(reinterpret_cast<std::uintptr_t>(memory.data()), 64));
+  RingMemory memory;
+  std::byte* base = memory.base;
   RingProducer p;
   p.attach(base);
   auto f = frame_to(1, 1, 4096);

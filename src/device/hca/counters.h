@@ -23,6 +23,13 @@ struct Traffic {
   static constexpr std::array<std::uint16_t, 9> kSizes{64, 127, 255, 511, 1023, 1518, 2047, 4095, 8191};  // with FCS; larger: the last
   std::array<std::uint64_t, 10> by_size{};
 
+  // The index of the first of kSizes that is not smaller; what is shorter than the first counts as padded.
+  static constexpr std::size_t size_class(std::size_t size) {
+    if (size <= kSizes[0]) return 0;
+    const auto bits = static_cast<std::size_t>(std::bit_width(size));
+    if (bits == 11) return size <= kSizes[5] ? 5 : 6;
+    return bits < 11 ? bits - 6 : std::min<std::size_t>(bits - 5, kSizes.size());
+  }
   void add(wire::Frame f);
   void add_unicast(std::size_t bytes, std::uint64_t n) { count(kUnicast, bytes, n); }  // n frames of so many bytes
   std::uint64_t all_packets() const { return packets[0] + packets[1] + packets[2]; }
@@ -31,22 +38,11 @@ struct Traffic {
 
  private:
   static constexpr std::size_t kFcs = 4;
-  // The index of the first of kSizes that is not smaller; what is shorter than the first counts as padded.
-  static constexpr std::size_t size_class(std::size_t size) {
-    if (size <= kSizes[0]) return 0;
-    const auto bits = static_cast<std::size_t>(std::bit_width(size));
-    if (bits == 11) return size <= kSizes[5] ? 5 : 6;
-    return bits < 11 ? bits - 6 : std::min<std::size_t>(bits - 5, kSizes.size());
-  }
   void count(Cast cast, std::size_t bytes, std::uint64_t n) {
     packets[cast] += n;
     octets[cast] += bytes * n;
     by_size[size_class(bytes + kFcs)] += n;
   }
-
- public:
-  // For the test that compares it with the table.
-  static constexpr std::size_t class_of(std::size_t size) { return size_class(size); }
 };
 
 struct Counters {

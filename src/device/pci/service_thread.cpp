@@ -16,6 +16,7 @@
 #include "base/fd.h"
 #include "base/inside.h"
 #include "base/log.h"
+#include "base/thread.h"
 
 namespace uhca::pci {
 namespace {
@@ -50,19 +51,7 @@ void ServiceThread::start() {
     log::error("service thread: eventfd: {}", strerrordesc_np(errno));
     return;
   }
-  // It must never run the program's signal handlers.
-  sigset_t all, old;
-  sigfillset(&all);
-  sigdelset(&all, SIGSEGV);  // the copy fix-up works on this thread too
-  sigdelset(&all, SIGBUS);
-  pthread_sigmask(SIG_SETMASK, &all, &old);
-  pthread_attr_t attr;
-  pthread_attr_init(&attr);
-  pthread_attr_setstacksize(&attr, 256 * 1024);
-  int err = pthread_create(&thread_, &attr, &ServiceThread::entry, this);
-  pthread_attr_destroy(&attr);
-  pthread_sigmask(SIG_SETMASK, &old, nullptr);
-  if (err) {
+  if (int err = start_thread(&ServiceThread::entry, this, &thread_)) {
     log::error("service thread: {}: programs that sleep will not be woken", strerrordesc_np(err));
     return;
   }

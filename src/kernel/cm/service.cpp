@@ -18,6 +18,7 @@
 #include "base/fd.h"
 #include "base/inside.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "base/trace.h"
 #include "kernel/core/netdev.h"
 
@@ -263,20 +264,7 @@ void Service::after_work() {
 
 void Service::ensure_thread() {
   if (thread_started_.exchange(true)) return;
-  sigset_t all, old;
-  sigfillset(&all);
-  sigdelset(&all, SIGSEGV);  // it drives the engine: the copy fix-up works on this thread too
-  sigdelset(&all, SIGBUS);
-  pthread_sigmask(SIG_SETMASK, &all, &old);
-  pthread_attr_t attr;
-  pthread_attr_init(&attr);
-  pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-  pthread_attr_setstacksize(&attr, 256 * 1024);
-  pthread_t t;
-  int err = pthread_create(&t, &attr, &Service::thread_entry, this);
-  pthread_attr_destroy(&attr);
-  pthread_sigmask(SIG_SETMASK, &old, nullptr);
-  if (err) {
+  if (int err = start_thread(&Service::thread_entry, this)) {
     log::error("rdma_cm: no thread ({}): connections will not make progress", err);
     thread_started_.store(false);
   }

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <new>
 
+#include "base/far_fence.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/rcu.h"
@@ -58,6 +59,7 @@ void child_after_fork() {
   int saved = errno;
   new (&build_lock) std::mutex;
   rcu::after_fork();
+  far_fence::after_fork();
   shm_after_fork();
   owner_pid.store(raw::getpid());
   bool had = detail::current.exchange(nullptr) != nullptr;

@@ -2,7 +2,6 @@
 #include "kernel/sys/removal.h"
 
 #include <pthread.h>
-#include <signal.h>
 
 #include <cerrno>
 #include <cmath>
@@ -11,6 +10,7 @@
 
 #include "base/inside.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "kernel/uverbs/file.h"
 
 namespace uhca::sys {
@@ -50,18 +50,7 @@ void removal_schedule(kernel::ib_device& dev) {
   double whole;
   double part = std::modf(seconds, &whole);
   auto* r = new Removal{&dev, {static_cast<time_t>(whole), static_cast<long>(part * 1e9)}};
-  sigset_t all, old;
-  sigfillset(&all);
-  sigdelset(&all, SIGSEGV);  // it drives the engine: the copy fix-up works on this thread too
-  sigdelset(&all, SIGBUS);
-  pthread_sigmask(SIG_SETMASK, &all, &old);
-  pthread_attr_t attr;
-  pthread_attr_init(&attr);
-  pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-  pthread_t t;
-  int err = pthread_create(&t, &attr, wait_and_remove, r);
-  pthread_attr_destroy(&attr);
-  pthread_sigmask(SIG_SETMASK, &old, nullptr);
+  int err = start_thread(wait_and_remove, r);
   if (!err) return;
   log::error("no thread for UHCA_REMOVE_AFTER ({}): the device stays", err);
   delete r;

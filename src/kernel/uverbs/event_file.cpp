@@ -19,6 +19,7 @@
 #include "base/fd.h"
 #include "base/inside.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "base/trace.h"
 #include "kernel/uverbs/file.h"
 #include "kernel/uverbs/std_types.h"
@@ -83,17 +84,7 @@ void want_refill(std::weak_ptr<EventFile> file) {
   pid_t me = static_cast<pid_t>(syscall(SYS_getpid));
   if (f.thread_pid != me) {
     f.wake = fd::adopt(static_cast<int>(syscall(SYS_eventfd2, 0, EFD_CLOEXEC | EFD_NONBLOCK)));
-    sigset_t all, old;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    pthread_t t;
-    pthread_attr_t attr;
-    pthread_attr_init(&attr);
-    pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-    int err = f.wake < 0 ? EMFILE : pthread_create(&t, &attr, refill_thread, nullptr);
-    pthread_attr_destroy(&attr);
-    pthread_sigmask(SIG_SETMASK, &old, nullptr);
-    if (err) {
+    if (int err = f.wake < 0 ? EMFILE : start_thread(refill_thread, nullptr)) {
       log::error("event file: no thread to refill a full channel ({}); its events wait for the next event", err);
       return;
     }

@@ -189,18 +189,10 @@ int qp_post_recv(ibv_qp* ibqp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
   int err = 0;
   std::uint32_t nreq = 0;
   for (; wr; wr = wr->next, ++nreq) {
-    if (rq.overflow(nreq)) {
-      Cq* cq = to_cq(ibqp->recv_cq);
-      bool full = true;
-      if (cq) {
-        LockGuard cq_guard(cq->lock);
-        full = rq.overflow(nreq);
-      }
-      if (full) {
-        err = refuse(ENOMEM, "post_recv on QP {:#x}: the receive queue of {} WRs is full", ibqp->qp_num, rq.max_post).value;
-        *bad_wr = wr;
-        break;
-      }
+    if (is_full(rq, ibqp->recv_cq, nreq)) {
+      err = refuse(ENOMEM, "post_recv on QP {:#x}: the receive queue of {} WRs is full", ibqp->qp_num, rq.max_post).value;
+      *bad_wr = wr;
+      break;
     }
     if (wr->num_sge > rq.state_max_gs) {
       err = refuse(EINVAL, "post_recv on QP {:#x}: {} SGEs, at most {} (and not in RESET)", ibqp->qp_num, wr->num_sge, rq.max_gs).value;

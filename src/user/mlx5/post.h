@@ -24,11 +24,14 @@ inline constexpr WqeOpcode kWqeOpcode[] = {
 static_assert(IBV_WR_TSO == 10 && sizeof kOpBytes == 11 && sizeof kWqeOpcode == 11);
 
 // Whether one more WR than head + nreq fits; looks again under the CQ's lock, since another thread may be completing WRs now.
+inline bool is_full(const WorkQueue& q, ibv_cq* cq, std::uint32_t nreq) {
+  if (!q.overflow(nreq)) return false;
+  if (!cq) return true;
+  LockGuard guard(to_cq(cq)->lock);
+  return q.overflow(nreq);
+}
 inline bool sq_full(Qp* qp, std::uint32_t nreq) {
-  if (!qp->sq.overflow(nreq)) return false;
-  Cq* cq = to_cq(qp->v.qp.send_cq);
-  LockGuard guard(cq->lock);
-  return qp->sq.overflow(nreq);
+  return is_full(qp->sq, qp->v.qp.send_cq, nreq);
 }
 
 inline Qp* of_dv(mlx5dv_qp_ex* dv) {

@@ -2,6 +2,7 @@
 // Receive work queues, and the tables over which RSS spreads what is received.
 #include "base/log.h"
 #include "user/mlx5/doorbell.h"
+#include "user/mlx5/post.h"
 
 namespace uhca::mlx5 {
 
@@ -21,12 +22,8 @@ int post_wq_recv(ibv_wq* ibwq, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
   int err = 0;
   std::uint32_t nreq = 0;
   for (; wr; wr = wr->next, ++nreq) {
-    bool full = rq.overflow(nreq);
-    if (full) {
-      LockGuard cq_guard(to_cq(ibwq->cq)->lock);
-      full = rq.overflow(nreq);
-    }
-    if (full) err = refuse(ENOMEM, "post_wq_recv on WQ {:#x}: the queue of {} WRs is full", ibwq->wq_num, rq.max_post).value;
+    if (is_full(rq, ibwq->cq, nreq))
+      err = refuse(ENOMEM, "post_wq_recv on WQ {:#x}: the queue of {} WRs is full", ibwq->wq_num, rq.max_post).value;
     if (!err && wr->num_sge > rq.max_gs)
       err = refuse(EINVAL, "post_wq_recv on WQ {:#x}: {} SGEs, at most {}", ibwq->wq_num, wr->num_sge, rq.max_gs).value;
     if (err) {

@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: MIT
 #include "wire/net/switch.h"
 
-#include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -20,6 +17,7 @@
 #include "base/log.h"
 #include "base/no_cancel.h"
 #include "base/trace.h"
+#include "wire/net/link_socket.h"
 
 namespace uhca::wire {
 namespace {
@@ -40,94 +38,9 @@ struct Shown {
   std::uint32_t zero = 0;
 };
 
-constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 constexpr unsigned kMessagesPerTurn = 64;  // of one link: who sends and sends does not hold up the others
 constexpr Nanos kAcceptPause = 100'000'000;
 constexpr std::uint32_t kColdAfter = 1024;  // polls without a frame until a ring is looked at every 16th poll only
-
-struct Name {
-  sockaddr_un address{};
-  socklen_t length;
-  Name(const std::string& prefix, unsigned slot) {
-    address.sun_family = AF_UNIX;
-    int n = std::snprintf(address.sun_path + 1, sizeof address.sun_path - 1, "%s%u", prefix.c_str(), slot);
-    length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + static_cast<std::size_t>(n));
-  }
-  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&address); }
-};
-
-int seqpacket() {
-  return fd::adopt(static_cast<int>(syscall(SYS_socket, AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)));
-}
-
-// `at`: an address range that is to be taken over, or nullptr.
-void* map_ring(int memfd, void* at = nullptr) {
-  void* p = mmap(at, kRingBytes, PROT_READ | PROT_WRITE, MAP_SHARED | (at != nullptr ? MAP_FIXED : 0), memfd, 0);
-  if (p == MAP_FAILED) return nullptr;
-  // A child has no business in the parent's rings.
-  madvise(p, kRingBytes, MADV_DONTFORK);
-  return p;
-}
-
-// A byte on the link's socket. When its buffer is full, the peer has wake-ups enough.
-void wake(int fd) {
-  syscall(SYS_sendto, fd, "w", 1, MSG_DONTWAIT | MSG_NOSIGNAL, nullptr, 0);
-}
-
-// One message with at most one descriptor. Returns what recvmsg does; *fd: the first descriptor (others are closed), or -1.
-long receive_with_fd(int socket, void* buffer, std::size_t bytes, int* fd, unsigned* fds) {
-  iovec iov{buffer, bytes};
-  alignas(cmsghdr) char control[CMSG_SPACE(4 * sizeof(int))] = {};
-  msghdr m{};
-  m.msg_iov = &iov;
-  m.msg_iovlen = 1;
-  m.msg_control = control;
-  m.msg_controllen = sizeof control;
-  *fd = -1;
-  *fds = 0;
-  long n = syscall(SYS_recvmsg, socket, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-  if (n < 0) return n;
-  for (cmsghdr* c = CMSG_FIRSTHDR(&m); c; c = CMSG_NXTHDR(&m, c)) {
-    if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
-    for (std::size_t i = 0; i < (c->cmsg_len - CMSG_LEN(0)) / sizeof(int); ++i) {
-      int got;
-      std::memcpy(&got, CMSG_DATA(c) + i * sizeof(int), sizeof got);
-      if ((*fds)++ == 0) {
-        *fd = got;
-      } else {
-        ::close(got);
-      }
-    }
-  }
-  if (m.msg_flags & (MSG_CTRUNC | MSG_TRUNC)) *fds = 2;  // not what anybody of us sends
-  return n;
-}
-
-bool send_with_fd(int socket, const void* message, std::size_t bytes, int fd) {
-  iovec iov{const_cast<void*>(message), bytes};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  msghdr m{};
-  m.msg_iov = &iov;
-  m.msg_iovlen = 1;
-  m.msg_control = control;
-  m.msg_controllen = sizeof control;
-  cmsghdr* c = CMSG_FIRSTHDR(&m);
-  c->cmsg_level = SOL_SOCKET;
-  c->cmsg_type = SCM_RIGHTS;
-  c->cmsg_len = CMSG_LEN(sizeof(int));
-  std::memcpy(CMSG_DATA(c), &fd, sizeof(int));
-  return syscall(SYS_sendmsg, socket, &m, MSG_DONTWAIT | MSG_NOSIGNAL) == static_cast<long>(bytes);
-}
-
-// Whether `memfd` is a memory file of that size which nobody can resize or make unwritable.
-const char* unfit(int memfd, std::size_t bytes) {
-  struct stat st {};
-  int seals = fcntl(memfd, F_GET_SEALS);
-  if (seals < 0 || (seals & kSeals) != kSeals || (seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)))
-    return "the descriptor is not a memfd with the seals SHRINK, GROW and SEAL alone";
-  if (fstat(memfd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size != static_cast<off_t>(bytes)) return "the memfd has the wrong size";
-  return nullptr;
-}
 
 }  // namespace
 
@@ -203,7 +116,7 @@ Result<unsigned> HostSwitch::lease() {
   if (s < 0) return refuse(errno, "no socket for a QPN block");
   for (unsigned i = 0; i < options_.last_slot; ++i) {
     unsigned slot = (start + i) % options_.last_slot + 1;
-    Name name(options_.prefix, slot);
+    SlotName name(options_.prefix, slot);
     if (bind(s, name.get(), name.length) == 0) {
       auto source = std::make_unique<Source>(Source{Source::Kind::kListener, s});
       epoll_event e{EPOLLIN, {.ptr = source.get()}};
@@ -230,7 +143,7 @@ Result<unsigned> HostSwitch::lease() {
 Result<HostSwitch::Link*> HostSwitch::open_link(unsigned slot) {
   int s = seqpacket();
   if (s < 0) return Errno{errno};
-  Name name(options_.prefix, slot);
+  SlotName name(options_.prefix, slot);
   if (syscall(SYS_connect, s, name.get(), name.length) != 0) {
     Errno e{errno};
     fd::close(s);
@@ -307,7 +220,7 @@ Send HostSwitch::send(unsigned slot, Frame frame, bool own_only) {
     bool wake_peer;
     switch (link->tx.push(frame, &wake_peer)) {
       case RingProducer::Push::kDone:
-        if (wake_peer) wake(link->fd);
+        if (wake_peer) send_wake(link->fd);
         return Send::kSent;
       case RingProducer::Push::kFull: return Send::kBusy;
       case RingProducer::Push::kCorrupt: close_corrupt(link); break;
@@ -332,7 +245,7 @@ std::byte* HostSwitch::begin_record(const PeerFunction& peer, std::size_t bytes)
 
 void HostSwitch::commit_record(const PeerFunction& peer) {
   Link* link = tx_[peer.slot];
-  if (link->tx.commit(true)) wake(link->fd);
+  if (link->tx.commit(true)) send_wake(link->fd);
 }
 
 PeerFunction* HostSwitch::peer(unsigned slot) {
@@ -397,7 +310,7 @@ unsigned HostSwitch::poll(FrameSink& sink, unsigned budget, bool all) {
     }
     if (done != before) {
       l->last_active = polls_;
-      if (l->rx.release()) wake(l->fd);
+      if (l->rx.release()) send_wake(l->fd);
     }
     if (l->rx.corrupt() && !l->dead.load(std::memory_order_relaxed)) {
       counters_.links_corrupt.add();

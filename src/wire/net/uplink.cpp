@@ -8,18 +8,17 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstddef>
 #include <cstring>
 
 #include "base/far_fence.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "wire/net/function_mac.h"
+#include "wire/net/link_socket.h"
 #include "wire/net/peek.h"
 
 namespace uhca::wire {
@@ -41,6 +40,14 @@ bool same_gid(const Gid& a, const Gid& b) {
   std::memcpy(x, a.data(), sizeof x);
   std::memcpy(y, b.data(), sizeof y);
   return ((x[0] ^ y[0]) | (x[1] ^ y[1])) == 0;
+}
+
+// Whether `rest` has passed since *last; then it begins again.
+bool due(Nanos* last, Nanos rest) {
+  Nanos now = SystemClock::instance().recent();
+  if (now < *last + rest && now >= *last) return false;
+  *last = now;
+  return true;
 }
 
 // The data path leaves errno as it found it.
@@ -162,15 +169,14 @@ Send Uplink::to_slot(unsigned slot, Frame frame) {
 }
 
 Status Uplink::join_ethernet() {
-  sockaddr_un a{};
-  a.sun_family = AF_UNIX;
-  std::string name = ethernet_prefix_ + std::to_string(function_id_);
-  if (name.size() + 1 > sizeof a.sun_path) return refuse(ENAMETOOLONG, "abstract name {}", name);
-  name.copy(a.sun_path + 1, name.size());
-  auto len = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
-  ethernet_name_ = fd::adopt(static_cast<int>(syscall(SYS_socket, AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)));
-  if (ethernet_name_ < 0 || bind(ethernet_name_, reinterpret_cast<sockaddr*>(&a), len) != 0)
-    return refuse(errno, "abstract name {} cannot be bound", name);
+  SlotName name(ethernet_prefix_, function_id_);
+  int s = fd::adopt(static_cast<int>(syscall(SYS_socket, AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)));
+  if (s < 0 || bind(s, name.get(), name.length) != 0) {
+    Errno e{errno};
+    fd::close(s);
+    return refuse(e.value, "the name of slot {} in Ethernet cannot be bound", function_id_);
+  }
+  ethernet_name_ = s;
   return success();
 }
 
@@ -320,14 +326,6 @@ class Uplink::HandOn final : public FrameSink {
   Uplink& u_;
   FrameSink& sink_;
 };
-
-// Whether `rest` has passed since *last; then it begins again.
-bool Uplink::due(Nanos* last, Nanos rest) {
-  Nanos now = SystemClock::instance().recent();
-  if (now < *last + rest && now >= *last) return false;
-  *last = now;
-  return true;
-}
 
 unsigned Uplink::poll_loopback(FrameSink& sink, unsigned budget) {
   unsigned done = 0;

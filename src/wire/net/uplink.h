@@ -75,7 +75,6 @@ class Uplink final : public Port {
   Send to_ethernet(Frame frame);
   Send flood(Frame frame);
   Status join_ethernet();
-  static bool due(Nanos* last, Nanos rest);
   unsigned poll_loopback(FrameSink& sink, unsigned budget);
   Nanos service_locked(Nanos now);
   // For another function of this host, when it came over UDP.
