@@ -136,7 +136,6 @@ Status parse_gre(Draft& d, bool inner, const ib_flow_spec& s) {
   auto mask = filter_of<::ib_uverbs_flow_gre_filter>(s.mask), val = filter_of<::ib_uverbs_flow_gre_filter>(s.val);
   if (mask.c_ks_res0_ver) return refuse(EOPNOTSUPP, "create_flow: flags and version of GRE are not matched");
   UHCA_CHECK(d.protocol(inner, 0xff, kGre));
-  d.put<Outer::ip_protocol>(inner, 0xff, kGre);
   prm::set<Misc::gre_protocol>(Draft::misc(d.spec.criteria), byteswap(mask.protocol));
   prm::set<Misc::gre_protocol>(Draft::misc(d.spec.value), byteswap(val.protocol));
   prm::set<Misc::gre_key>(Draft::misc(d.spec.criteria), byteswap(mask.key));
