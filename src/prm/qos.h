@@ -14,9 +14,9 @@ inline constexpr std::uint32_t kCanTsar = 1 << 0, kCanQueueGroup = 1 << 4, kCanD
 
 // init2init_qp_in, rts2rts_qp_in: more optional parameters, and a second context behind the first.
 inline constexpr Field qp_has_ext{0x40, 0x1, 1}, qp_opt_mask_95_32{0x840, 0x40, 1};
-inline constexpr Field qp_group_requester{0x8a0, 0x20, 1}, qp_group_responder{0x8c0, 0x20, 1};
+inline constexpr Field qp_dci_stream{0x890, 0x10, 1}, qp_group_requester{0x8a0, 0x20, 1}, qp_group_responder{0x8c0, 0x20, 1};
 inline constexpr std::size_t kExtendedQpInBytes = (0x880 + 0x600) / 8;
-inline constexpr std::uint64_t kOptQueueGroup = 1 << 1, kOptUdpSport = 1 << 2;
+inline constexpr std::uint64_t kOptDciStream = 1 << 0, kOptQueueGroup = 1 << 1, kOptUdpSport = 1 << 2;
 
 // The general object "scheduling element", behind its header of 16 bytes.
 inline constexpr std::uint16_t kObjSchedulingElement = 0x26;
@@ -25,6 +25,14 @@ inline constexpr Field elem_select{0x80, 0x40, 1}, elem_hierarchy{0xc0, 0x8, 1},
 inline constexpr std::size_t kElemInBytes = (0x80 + 0x400) / 8;
 inline constexpr std::uint32_t kHierarchyNic = 3, kTypeTsar = 0, kTypeQueueGroup = 4, kTsarDwrr = 0;
 inline constexpr std::uint64_t kSelectShare = 1 << 0, kSelectMaxBw = 1 << 1;
+
+// The general object "address vector to QP mapping", behind its header; remote_address_vector is a ud_av.
+inline constexpr std::uint16_t kObjAvQpMapping = 0x3a;
+inline constexpr std::uint64_t kObjTypesAvQpMapping = std::uint64_t{1} << kObjAvQpMapping;
+inline constexpr std::size_t kGeneralHdrBytes = 0x80 / 8;
+inline constexpr Field avmap_qpn{0x80 + 0x60, 0x20, 1}, avmap_eth_prio{0x80 + 0x80 + 0x64, 0x4, 1},
+    avmap_src_addr_index{0x80 + 0x80 + 0xe4, 0x8, 1}, avmap_rgid{0x80 + 0x80 + 0x100, 0x8, 16};
+inline constexpr std::size_t kAvMapInBytes = (0x80 + 0x80 + 0x180) / 8;
 
 // virtio_emulation_cap (capability type 0x13), and the bit of general_obj_types that says it is there
 inline constexpr std::uint64_t kObjTypesVirtioNetQ = 1 << 13;

@@ -46,6 +46,37 @@ class CmdQos : public ::testing::Test {
   }
 };
 
+TEST_F(CmdQos, AddressesMappedToQps) {
+  bench.set_roce_address(0, Bench::ipv4_gid(10, 0, 0, 1));
+  CqHandle cq = bench.create_cq(4);
+  QpHandle qp = bench.create_qp({.send_cqn = cq.cqn, .recv_cqn = cq.cqn});
+  std::size_t before = bench.hca.live_objects();
+  auto mapping = [&](std::uint32_t qpn, std::uint32_t address) {
+    Request<Hdr> r(Op::CREATE_GENERAL_OBJECT, 0, q::kAvMapInBytes - Hdr::kBytes);
+    r.set<Hdr::obj_type>(q::kObjAvQpMapping);
+    prm::set(r.bytes.data(), q::avmap_qpn, qpn);
+    prm::set(r.bytes.data(), q::avmap_src_addr_index, address);
+    prm::set(r.bytes.data(), q::avmap_rgid, 0x77, 15);
+    return bench.cmd.exec(r);
+  };
+  auto about = [](Op op, std::uint32_t id) { return Request<Hdr>(op).set<Hdr::obj_type>(q::kObjAvQpMapping).set<Hdr::obj_id>(id); };
+  EXPECT_EQ(mapping(qp.qpn + 1, 0).status(), S::BAD_RES);
+  EXPECT_EQ(mapping(qp.qpn, 9).status(), S::BAD_PARAM) << "no such source address";
+  EXPECT_EQ(bench.cmd.exec(about(Op::CREATE_GENERAL_OBJECT, 0)).status(), S::BAD_INP_LEN);
+  Reply made = mapping(qp.qpn, 0);
+  ASSERT_TRUE(made.ok());
+  std::uint32_t id = made.get<prm::general_obj_out_cmd_hdr::obj_id>();
+  Reply got = bench.cmd.exec(about(Op::QUERY_GENERAL_OBJECT, id), q::kAvMapInBytes);
+  ASSERT_TRUE(got.ok());
+  EXPECT_EQ(prm::get(got.out.data(), q::avmap_qpn), qp.qpn);
+  EXPECT_EQ(prm::get(got.out.data(), q::avmap_rgid, 15), 0x77u);
+  EXPECT_EQ(bench.cmd.exec(about(Op::MODIFY_GENERAL_OBJECT, id)).status(), S::BAD_PARAM);
+  EXPECT_EQ(destroy(id), S::BAD_RES) << "it is no scheduling element";
+  EXPECT_TRUE(bench.cmd.exec(about(Op::DESTROY_GENERAL_OBJECT, id)).ok());
+  EXPECT_EQ(bench.cmd.exec(about(Op::DESTROY_GENERAL_OBJECT, id)).status(), S::BAD_RES);
+  EXPECT_EQ(bench.hca.live_objects(), before);
+}
+
 TEST_F(CmdQos, ElementsFormATree) {
   std::size_t before = bench.hca.live_objects();
   std::uint32_t root, node, leaf;

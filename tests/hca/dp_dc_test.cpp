@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
 // Dynamically connected transport: initiators that turn from target to target, sessions, access keys (case E11), loss.
+#include "device/hca/caps.h"
 #include "hca/srq_harness.h"
 #include "prm/cmd_flow.h"
 #include "prm/cmd_vport.h"
+#include "prm/qos.h"
 
 namespace uhca::hcatest {
 namespace {
@@ -299,6 +301,129 @@ TEST_F(DpDc, NoReceiveWqeIsAnRnrNak) {
   run_for(1'000'000'000);
   EXPECT_EQ(syndromes(sends(a)), (Syndromes{0}));
   EXPECT_EQ(received(x).size(), 1u);
+}
+
+// ---- streams (rdma-core, mlx5dv_dci_stream_id_reset(3))
+
+class DpDcStreams : public DpDc {
+ protected:
+  void streams(unsigned log_streams, unsigned log_errored) {
+    base.log_streams = log_streams;
+    base.log_errored = log_errored;
+    setup();
+  }
+  Wr write(unsigned stream, bool good, const DctHandle& h, std::uint64_t at = 0) {
+    return {.op = WqeOpcode::RDMA_WRITE,
+            .sges = {sge(src, 8)},
+            .raddr = dst.va + at,
+            .rkey = good ? dst.key : dst.key ^ 1,
+            .av = to(h),
+            .stream = stream};
+  }
+  prm::CmdStatus reset(unsigned stream, std::uint32_t qpn) {
+    Request<prm::rts2rts_qp_in> r(prm::Opcode::RTS2RTS_QP, 0, prm::qos::kExtendedQpInBytes - prm::rts2rts_qp_in::kBytes);
+    r.set<prm::rts2rts_qp_in::qpn>(qpn);
+    prm::set<prm::qos::qp_has_ext>(r.bytes.data(), 1);
+    prm::set<prm::qos::qp_opt_mask_95_32>(r.bytes.data(), prm::qos::kOptDciStream);
+    prm::set<prm::qos::qp_dci_stream>(r.bytes.data(), stream);
+    return bench.cmd.exec(r).status();
+  }
+};
+
+TEST_F(DpDcStreams, AnErrorEndsItsStreamOnly) {
+  streams(3, 2);
+  post(a, write(1, true, x), false);
+  post(a, write(2, false, x), false);
+  post(a, write(2, true, x, 64), false);   // of the failed stream: flushed
+  post(a, write(1, true, x, 128), false);  // of another one: goes through
+  post(a, write(3, true, y, 192));
+  run_for(1'000'000'000);
+  EXPECT_EQ(syndromes(sends(a)), (Syndromes{0, 0x13, 0x05, 0, 0}));
+  EXPECT_EQ(state(a), QpState::kRts);
+  EXPECT_EQ(word_at(dst, 64), 0u) << "flushed, but executed";
+  for (std::uint64_t at : {0, 128, 192}) EXPECT_EQ(word_at(dst, at), word_at(src, 0)) << at;
+  EXPECT_EQ(bench.hca.next_deadline(), kNever);
+  // Only what has failed can be reset; then the stream works again.
+  EXPECT_EQ(reset(1, a.qp.qpn), prm::CmdStatus::BAD_PARAM);
+  EXPECT_EQ(reset(2, a.qp.qpn), prm::CmdStatus::OK);
+  EXPECT_EQ(reset(2, a.qp.qpn), prm::CmdStatus::BAD_PARAM);
+  post(a, write(2, true, x, 64));
+  run();
+  EXPECT_EQ(syndromes(sends(a)), (Syndromes{0}));
+  EXPECT_EQ(word_at(dst, 64), word_at(src, 0));
+}
+
+TEST_F(DpDcStreams, TheLastStreamThatMayFailTakesTheQpAlong) {
+  streams(3, 1);
+  Wr bad = write(7, true, x);
+  bad.sges = {{src.va, 8, src.key ^ 1}};
+  post(a, bad);
+  post(a, write(7, false, x));
+  run();
+  EXPECT_EQ(syndromes(sends(a)), (Syndromes{0x04, 0x05})) << "the same stream once more is flushed and counts once";
+  EXPECT_EQ(state(a), QpState::kRts);
+  post(a, write(8, false, x));
+  post(a, write(9, true, x));
+  run();
+  EXPECT_EQ(syndromes(sends(a)), (Syndromes{0x13, 0x05}));
+  EXPECT_EQ(state(a), QpState::kErr);
+  // A new life has no failed streams.
+  ASSERT_TRUE(bench.simple(prm::Opcode::TO_2RST_QP, a.qp.qpn).ok());
+  a.sq_pi = 0;
+  bench.bus.put_be32(a.qp.dbr + 4, 0);
+  bench.connect(a.qp, path_a);
+  post(a, write(7, true, x));
+  run();
+  EXPECT_EQ(syndromes(sends(a)), (Syndromes{0}));
+}
+
+// Whatever fails a stream: the target is gone, nobody answers, no receive. What follows in other streams is sent once.
+TEST_F(DpDcStreams, OtherStreamsAreExecutedOnce) {
+  path_a.retry = 1;
+  path_a.rnr_retry = 0;
+  streams(4, 4);
+  auto add = [&](unsigned stream) {
+    return Wr{.op = WqeOpcode::ATOMIC_FA,
+              .sges = {sge(src, 8, 4096)},
+              .raddr = dst.va,
+              .rkey = dst.key,
+              .swap_add = 1,
+              .av = to(x),
+              .stream = stream};
+  };
+  Wr lost = write(1, true, y);
+  post(a, add(5), false);
+  post(a, lost, false);
+  post(a, add(5), false);
+  Wr rnr{.sges = {sge(src, 8)}, .av = to(x), .stream = 2};
+  post(a, rnr, false);
+  post(a, add(5), false);
+  Wr key = write(3, true, x);
+  key.av.dc_key ^= 1;
+  post(a, key, false);
+  on_packet([&](const wire::Packet& p) { return p.bth.dest_qp == y.dctn ? FakePort::Verdict::kDrop : FakePort::Verdict::kDeliver; });
+  post(a, add(6));
+  run_for(60'000'000'000);
+  EXPECT_EQ(syndromes(sends(a)), (Syndromes{0, 0x15, 0, 0x16, 0, 0x12, 0}));
+  EXPECT_EQ(word_at(dst, 0), 4u);
+  EXPECT_EQ(state(a), QpState::kRts);
+  for (unsigned s : {1, 2, 3}) EXPECT_EQ(reset(s, a.qp.qpn), prm::CmdStatus::OK) << s;
+}
+
+TEST_F(DpDcStreams, Limits) {
+  setup();
+  QpSpec s = a.qp.spec;
+  QpHandle h;
+  for (auto [streams, errored] : {std::pair{hca::kLogMaxDciStreams + 1, 0u}, {1u, hca::kLogMaxDciStreams + 1}}) {
+    s.log_streams = streams;
+    s.log_errored = errored;
+    EXPECT_EQ(bench.cmd.exec(bench.qp_request(s, h)).status(), prm::CmdStatus::BAD_PARAM);
+  }
+  EXPECT_EQ(reset(0, a.qp.qpn), prm::CmdStatus::BAD_PARAM) << "no streams, no failed ones";
+  Request<prm::rts2rts_qp_in> r(prm::Opcode::RTS2RTS_QP);
+  r.set<prm::rts2rts_qp_in::qpn>(a.qp.qpn);
+  prm::set<prm::qos::qp_opt_mask_95_32>(r.bytes.data(), prm::qos::kOptDciStream);
+  EXPECT_EQ(bench.cmd.exec(r).status(), prm::CmdStatus::BAD_INP_LEN);
 }
 
 TEST_F(DpDc, AddressVectorsWithoutGidOrSource) {

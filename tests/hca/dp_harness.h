@@ -50,6 +50,7 @@ struct Wr {
   bool signaled = true, solicited = false, fence = false;
   Av av;                       // UD
   std::uint32_t xrc_srqn = 0;  // XRC
+  unsigned stream = 0;         // DCI with streams
 };
 
 struct Wc {
@@ -78,7 +79,7 @@ struct End {
 
 class DpTest : public ::testing::Test {
  protected:
-  explicit DpTest(bool shared = false) : bench(0x1000, 8, 0x50, 1500, shared) {}
+  explicit DpTest(bool shared = false, std::uint32_t first_qpn = 0x1000) : bench(first_qpn, 8, 0x50, 1500, shared) {}
   Bench bench;
   End a, b;
   PathSpec path_a, path_b;
@@ -182,6 +183,7 @@ class DpTest : public ::testing::Test {
     prm::set<prm::wqe_ctrl_seg::opcode>(raw, static_cast<unsigned>(w.op));
     prm::set<prm::wqe_ctrl_seg::qpn>(raw, e.qp.qpn);
     prm::set<prm::wqe_ctrl_seg::ds>(raw, at / 16);
+    prm::set<prm::wqe_ctrl_seg::dci_stream_channel_id>(raw, w.stream);
     prm::set<prm::wqe_ctrl_seg::fm_ce_se>(
         raw, (w.signaled ? prm::kWqeCtrlCqUpdate : 0) | (w.solicited ? prm::kWqeCtrlSolicited : 0) | (w.fence ? prm::kWqeCtrlFence : 0));
     prm::set<prm::wqe_ctrl_seg::imm>(raw, w.imm);

@@ -432,6 +432,7 @@ struct QpSpec {
   unsigned cs_req = 0, cs_res = 0;  // scatter to CQE codes
   std::uint32_t xrcd = 0, deth_sqpn = 0;
   bool block_lb_mc = false, fre = false;
+  unsigned log_streams = 0, log_errored = 0;  // DCI
 };
 struct QpHandle {
   std::uint32_t qpn = 0;
@@ -638,6 +639,8 @@ class Bench {
     }
     prm::set<prm::qpc::srqn_rmpn_xrqn>(c, spec.srqn);
     prm::set<prm::qpc::user_index>(c, spec.user_index);
+    prm::set<prm::qpc::log_num_dci_stream_channels>(c, spec.log_streams);
+    prm::set<prm::qpc::log_num_dci_errored_streams>(c, spec.log_errored);
     prm::set<prm::qpc::cqn_snd>(c, spec.send_cqn);
     prm::set<prm::qpc::cqn_rcv>(c, spec.recv_cqn);
     prm::set<prm::qpc::rlky>(c, spec.rlky);

@@ -21,70 +21,15 @@
 #include "base/fd.h"
 #include "wire/net/uplink.h"
 #include "wire/packets.h"
+#include "wire/two_hosts.h"
 
 namespace uhca::wire::test {
 namespace {
 
-struct Collector final : FrameSink {
-  std::vector<std::vector<std::byte>> frames;
-  void receive(Frame f) override { frames.emplace_back(f.begin(), f.end()); }
-};
-
-const Gid kA4 = gid4(10, 77, 0, 1), kB4 = gid4(10, 77, 0, 2);
-const Gid kA6{0xfd, 0x77, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}, kB6{0xfd, 0x77, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2};
-
-class Udp : public ::testing::Test {
+class Udp : public ::testing::Test, protected TwoHosts {
  protected:
-  void SetUp() override {
-    ASSERT_EQ(geteuid(), 0u) << "network namespaces need root";
-    home_ = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
-    na_ = "uhcaA" + std::to_string(getpid());
-    nb_ = "uhcaB" + std::to_string(getpid());
-    for (const std::string& c : {"ip netns add " + na_, "ip netns add " + nb_,
-                                 "ip link add ua netns " + na_ + " mtu 9000 type veth peer name ub netns " + nb_ + " mtu 9000"}) {
-      ASSERT_EQ(std::system(c.c_str()), 0) << c;
-    }
-    for (auto [ns, dev, n] : {std::tuple{na_, "ua", "1"}, std::tuple{nb_, "ub", "2"}}) {
-      for (const std::string& c :
-           {std::string("link set lo up"), std::string("link set ") + dev + " up", std::string("addr add 10.77.0.") + n + "/24 dev " + dev,
-            std::string("-6 addr add fd77::") + n + "/64 dev " + dev + " nodad"}) {
-        ASSERT_EQ(std::system(("ip -n " + ns + " " + c).c_str()), 0) << c;
-      }
-    }
-    a_ns_ = open(("/run/netns/" + na_).c_str(), O_RDONLY | O_CLOEXEC);
-    b_ns_ = open(("/run/netns/" + nb_).c_str(), O_RDONLY | O_CLOEXEC);
-    ASSERT_GE(a_ns_, 0);
-    ASSERT_GE(b_ns_, 0);
-  }
-  void TearDown() override {
-    setns(home_, CLONE_NEWNET);
-    for (int f : {a_ns_, b_ns_, home_}) close(f);
-    for (auto& n : {na_, nb_}) EXPECT_EQ(std::system(("ip netns del " + n).c_str()), 0);
-  }
-  void enter(int ns) { ASSERT_EQ(setns(ns, CLONE_NEWNET), 0); }
-  std::unique_ptr<Uplink> in(int ns, const char* dev) {
-    enter(ns);
-    auto u = Uplink::create(*choose_netdev(dev));
-    EXPECT_TRUE(u.ok());
-    return std::move(u).value();
-  }
-  std::unique_ptr<Uplink> in_a() { return in(a_ns_, "ua"); }
-  std::unique_ptr<Uplink> in_b() { return in(b_ns_, "ub"); }
-  Send send_from_a(Uplink& a, Frame f) {
-    enter(a_ns_);
-    Send s;
-    while ((s = a.send(f)) == Send::kBusy) std::this_thread::yield();
-    return s;
-  }
-  void poll_b_until(Uplink& b, Collector& c, std::size_t n) {
-    enter(b_ns_);
-    while (c.frames.size() < n) {
-      if (b.poll(c, 64, true) == 0) std::this_thread::yield();
-    }
-  }
-
-  int home_ = -1, a_ns_ = -1, b_ns_ = -1;
-  std::string na_, nb_;
+  void SetUp() override { begin(); }
+  void TearDown() override { end(); }
 };
 
 Packet packet(bool v6, std::uint32_t qpn, std::uint32_t psn, std::span<const std::byte> payload) {

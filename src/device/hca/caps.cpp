@@ -49,6 +49,8 @@ void fill_general(std::uint8_t* c, const HcaConfig& config) {
   prm::set<cap::log_max_ra_req_dc>(c, config.offer_dc ? 4 : 0);
   prm::set<cap::log_max_ra_res_dc>(c, config.offer_dc ? 4 : 0);
   prm::set<cap::max_wqe_sz_sq_dc>(c, config.offer_dc ? 1024 : 0);
+  prm::set<cap::log_max_dci_stream_channels>(c, config.offer_dc ? kLogMaxDciStreams : 0);
+  prm::set<cap::log_max_dci_errored_streams>(c, config.offer_dc ? kLogMaxDciStreams : 0);
   prm::set<cap::atomic>(c, 1);
   prm::set<cap::sctr_data_cqe>(c, 1);
   prm::set<cap::cqe_version>(c, 1);
@@ -121,7 +123,7 @@ void fill_general(std::uint8_t* c, const HcaConfig& config) {
   prm::set<cap::qos>(c, 1);
   prm::set<prm::qos::cap_qpc_extension>(c, 1);
   prm::set<prm::qos::cap_rts2rts_qp_udp_sport>(c, 1);
-  prm::set<cap::general_obj_types>(c, prm::qos::kObjTypesVirtioNetQ);
+  prm::set<cap::general_obj_types>(c, prm::qos::kObjTypesVirtioNetQ | prm::qos::kObjTypesAvQpMapping);
   // User contexts (DEVX).
   prm::set<cap::log_max_uctx>(c, kLogMaxUctx);
   prm::set<cap::uctx_cap>(c, prm::kUctxCapRawTx);

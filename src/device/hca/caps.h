@@ -28,7 +28,7 @@ inline constexpr std::size_t kCapBytes = 4096;  // query_hca_cap_out.capability
 inline constexpr unsigned kLogMaxQp = 18, kLogMaxQpSize = 15, kLogMaxCqSize = 22, kLogMaxEqSize = 22, kLogMaxSrqSize = 15;
 inline constexpr unsigned kLogMaxWqSize = 16, kLogMaxRqtSize = 11, kMaxQpPerMulticast = 240, kLogMaxL2Table = 7;
 inline constexpr unsigned kLogMaxMsg = 30, kLogMaxKlmList = 16;
-inline constexpr unsigned kLogMaxUctx = 12, kLogMaxUmem = 16;
+inline constexpr unsigned kLogMaxUctx = 12, kLogMaxUmem = 16, kLogMaxDciStreams = 6;
 
 class Caps {
  public:

@@ -35,7 +35,7 @@ Status modify_general_object(Command&);
 Status destroy_general_object(Command&);
 Status set_pp_rate_limit(Command&);
 // What INIT2INIT_QP and RTS2RTS_QP may change beyond the first 32 optional parameters.
-Status check_extended(Command&, std::uint64_t mask);
+Status check_extended(Command&, const Qp& qp, std::uint64_t mask);
 void apply_extended(Command&, Qp& qp, std::uint64_t mask, const std::uint8_t* qpc);
 void leave_queue_groups(Command&, Qp& qp);
 // cmd_pd_uar_td.cpp

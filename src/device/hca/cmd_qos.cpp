@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: MIT
-// Scheduling elements (general objects), packet pacing rates, and the parts of a QP that refer to them.
+// General objects: scheduling elements, address vectors mapped to QPs. Packet pacing rates, and the parts of a QP that refer to all of
+// them.
+#include <cstring>
+
 #include "device/hca/cmd_handlers.h"
+#include "device/hca/dc.h"
 #include "device/hca/qos.h"
 #include "prm/cmd_object.h"
 #include "prm/cmd_qp.h"
@@ -13,10 +17,43 @@ namespace {
 using InHdr = prm::general_obj_in_cmd_hdr;
 namespace q = prm::qos;
 
-// There is one kind of general object.
+bool is_av_mapping(Command& c) {
+  return c.get<InHdr::obj_type>() == q::kObjAvQpMapping;
+}
 Status check_kind(Command& c) {
   std::uint32_t type = c.get<InHdr::obj_type>();
-  if (type != q::kObjSchedulingElement) return c.refuse(Status::BAD_PARAM, "general objects of type {:#x} are not offered", type);
+  if (type == q::kObjSchedulingElement || type == q::kObjAvQpMapping) return Status::OK;
+  return c.refuse(Status::BAD_PARAM, "general objects of type {:#x} are not offered", type);
+}
+
+// What is sent to an address is to be paced as the QP is that the mapping names. The engine paces connected QPs only, and each by itself
+// (congestion.h): the mapping is a hint that it has no use for.
+Status create_av_mapping(Command& c) {
+  if (c.in_bytes.size() < q::kAvMapInBytes) return c.refuse(Status::BAD_INP_LEN, "a mapping needs {} bytes", q::kAvMapInBytes);
+  std::uint32_t qpn = c.get<q::avmap_qpn>(), index = c.get<q::avmap_src_addr_index>();
+  // Anybody's QP: nothing is done to it, nothing of it is told (pyverbs maps an address handle to a QP of another context).
+  if (c.objects().qp(qpn) == nullptr) return c.no_such("QP", qpn);
+  const auto& table = c.objects().roce_addresses;
+  if (index >= table.size() || !table[index].valid) return c.refuse(Status::BAD_PARAM, "RoCE address {} is not set", index);
+  auto id = c.st.qos.element_ids.take();
+  if (!id) return c.exhausted("address mapping");
+  AvMapping m;
+  std::memcpy(m.data(), c.in() + q::kGeneralHdrBytes, m.size());
+  c.st.qos.av_mappings.emplace(*id, m);
+  c.set<prm::general_obj_out_cmd_hdr::obj_id>(*id);
+  return Status::OK;
+}
+Status query_av_mapping(Command& c) {
+  auto it = c.st.qos.av_mappings.find(c.get<InHdr::obj_id>());
+  if (it == c.st.qos.av_mappings.end()) return c.no_such("address mapping", c.get<InHdr::obj_id>());
+  if (c.out_bytes.size() < q::kAvMapInBytes) return c.refuse(Status::BAD_OUTP_LEN, "a mapping needs {} bytes", q::kAvMapInBytes);
+  std::memcpy(c.out() + q::kGeneralHdrBytes, it->second.data(), it->second.size());
+  return Status::OK;
+}
+Status destroy_av_mapping(Command& c) {
+  std::uint32_t id = c.get<InHdr::obj_id>();
+  if (c.st.qos.av_mappings.erase(id) == 0) return c.no_such("address mapping", id);
+  c.st.qos.element_ids.give_back(id);
   return Status::OK;
 }
 
@@ -42,6 +79,7 @@ void take_rates(Command& c, SchedulingElement& e) {
 }  // namespace
 
 Status create_general_object(Command& c) {
+  if (is_av_mapping(c)) return create_av_mapping(c);
   if (Status s = check_element(c); s != Status::OK) return s;
   SchedulingElement e;
   e.type = c.get<q::elem_type>();
@@ -52,7 +90,7 @@ Status create_general_object(Command& c) {
   auto parent = c.st.qos.elements.find(e.parent);
   if (e.parent != 0) {
     if (parent == c.st.qos.elements.end()) return c.no_such("scheduling element", e.parent);
-    if (Status s = c.may_use(Kind::kSchedulingElement, e.parent); s != Status::OK) return s;
+    if (Status s = c.may_use(Kind::kGeneralObject, e.parent); s != Status::OK) return s;
     if (parent->second.type != q::kTypeTsar) return c.refuse(Status::BAD_PARAM, "scheduling element {:#x} is a leaf", e.parent);
   } else if (e.type != q::kTypeTsar) {
     return c.refuse(Status::BAD_PARAM, "a queue group needs an arbiter above it");
@@ -67,6 +105,7 @@ Status create_general_object(Command& c) {
 }
 
 Status modify_general_object(Command& c) {
+  if (is_av_mapping(c)) return c.refuse(Status::BAD_PARAM, "an address mapping cannot be changed");
   if (Status s = check_element(c); s != Status::OK) return s;
   SchedulingElement* e = named(c);
   if (e == nullptr) return c.no_such("scheduling element", c.get<InHdr::obj_id>());
@@ -76,6 +115,7 @@ Status modify_general_object(Command& c) {
 
 Status query_general_object(Command& c) {
   if (Status s = check_kind(c); s != Status::OK) return s;
+  if (is_av_mapping(c)) return query_av_mapping(c);
   const SchedulingElement* e = named(c);
   if (e == nullptr) return c.no_such("general object", c.get<InHdr::obj_id>());
   if (c.out_bytes.size() < q::kElemInBytes) return c.refuse(Status::BAD_OUTP_LEN, "a scheduling element needs {} bytes", q::kElemInBytes);
@@ -89,6 +129,7 @@ Status query_general_object(Command& c) {
 
 Status destroy_general_object(Command& c) {
   if (Status s = check_kind(c); s != Status::OK) return s;
+  if (is_av_mapping(c)) return destroy_av_mapping(c);
   std::uint32_t id = c.get<InHdr::obj_id>();
   const SchedulingElement* e = named(c);
   if (e == nullptr) return c.no_such("general object", id);
@@ -116,22 +157,28 @@ Status set_pp_rate_limit(Command& c) {
   return Status::OK;
 }
 
-Status check_extended(Command& c, std::uint64_t mask) {
-  if (mask & ~(q::kOptQueueGroup | q::kOptUdpSport)) return c.refuse(Status::BAD_PARAM, "optional parameters {:#x} (95..32)", mask);
+Status check_extended(Command& c, const Qp& qp, std::uint64_t mask) {
+  if (mask & ~(q::kOptDciStream | q::kOptQueueGroup | q::kOptUdpSport))
+    return c.refuse(Status::BAD_PARAM, "optional parameters {:#x} (95..32)", mask);
+  if ((mask & (q::kOptDciStream | q::kOptQueueGroup)) && (!c.get<q::qp_has_ext>() || c.in_bytes.size() < q::kExtendedQpInBytes))
+    return c.refuse(Status::BAD_INP_LEN, "parameters {:#x} (95..32) without an extended context", mask);
+  if (mask & q::kOptDciStream) {
+    auto stream = static_cast<std::uint16_t>(c.get<q::qp_dci_stream>());
+    if (!stream_failed(qp, stream)) return c.refuse(Status::BAD_PARAM, "QP {:#x}: stream {} has not failed", qp.qpn, stream);
+  }
   if (!(mask & q::kOptQueueGroup)) return Status::OK;
-  if (!c.get<q::qp_has_ext>() || c.in_bytes.size() < q::kExtendedQpInBytes)
-    return c.refuse(Status::BAD_INP_LEN, "queue groups without an extended context");
   for (std::uint32_t id : {c.get<q::qp_group_requester>(), c.get<q::qp_group_responder>()}) {
     if (id == 0) continue;
     auto it = c.st.qos.elements.find(id);
     if (it == c.st.qos.elements.end()) return c.no_such("scheduling element", id);
     if (it->second.type != q::kTypeQueueGroup) return c.refuse(Status::BAD_PARAM, "scheduling element {:#x} takes no queues", id);
-    if (Status s = c.may_use(Kind::kSchedulingElement, id); s != Status::OK) return s;
+    if (Status s = c.may_use(Kind::kGeneralObject, id); s != Status::OK) return s;
   }
   return Status::OK;
 }
 
 void apply_extended(Command& c, Qp& qp, std::uint64_t mask, const std::uint8_t* qpc) {
+  if (mask & q::kOptDciStream) reset_stream(qp, static_cast<std::uint16_t>(c.get<q::qp_dci_stream>()));
   if (mask & q::kOptQueueGroup) {
     leave_queue_groups(c, qp);
     qp.group_requester = c.get<q::qp_group_requester>();

@@ -151,6 +151,10 @@ Status create_qp(Command& c) {
   qp->scatter_to_cqe_req = scatter_bytes(prm::get<prm::qpc::cs_req>(qpc) & 0xf);
   qp->scatter_to_cqe_res = scatter_bytes(prm::get<prm::qpc::cs_res>(qpc));
   qp->counter_set = static_cast<std::uint8_t>(prm::get<prm::qpc::counter_set_id>(qpc));
+  unsigned log_streams = prm::get<prm::qpc::log_num_dci_stream_channels>(qpc);
+  unsigned log_errors = prm::get<prm::qpc::log_num_dci_errored_streams>(qpc);
+  if (qp->type == QpType::kDci && (log_streams > kLogMaxDciStreams || log_errors > kLogMaxDciStreams))
+    return c.refuse(Status::BAD_PARAM, "2^{} streams, of which 2^{} may fail; at most 2^{}", log_streams, log_errors, kLogMaxDciStreams);
   if (!c.st.pds.exists(qp->pd) && !(qp->type == QpType::kRegUmr && qp->pd == 0)) return c.no_such("PD", qp->pd);
   if (qp->counter_set != 0 && c.objects().counter_set(qp->counter_set) == nullptr) return c.no_such("counter set", qp->counter_set);
   if (qp->type == QpType::kXrc) {
@@ -205,7 +209,7 @@ Status modify_qp(Command& c) {
     if (Status s = check_optional(c, mask, qpc); s != Status::OK) return s;
     bool extensible = t->opcode == prm::Opcode::INIT2INIT_QP || t->opcode == prm::Opcode::RTS2RTS_QP;
     std::uint64_t more = extensible ? c.get<prm::qos::qp_opt_mask_95_32>() : 0;
-    if (Status s = check_extended(c, more); s != Status::OK) return s;
+    if (Status s = check_extended(c, *qp, more); s != Status::OK) return s;
     if (t->to == QpState::kRtr) {
       if (Status s = check_rtr(c, *qp, qpc); s != Status::OK) return s;
     }

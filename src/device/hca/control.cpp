@@ -50,7 +50,8 @@ void Control::reset() {
 }
 
 std::size_t Control::live() const {
-  return pds.size() + uars.size() + transport_domains.size() + xrcds.size() + umems.size() + qos.elements.size() + ownership.users();
+  return pds.size() + uars.size() + transport_domains.size() + xrcds.size() + umems.size() + qos.elements.size() + qos.av_mappings.size() +
+         ownership.users();
 }
 
 std::optional<std::uint32_t> Control::take_qpn(QpnLease& lease) {

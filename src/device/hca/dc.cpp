@@ -7,6 +7,7 @@
 #include "base/trace.h"
 #include "device/hca/address_vector.h"
 #include "device/hca/eqe_writer.h"
+#include "device/hca/qp_error.h"
 #include "device/hca/qp_states.h"
 #include "device/hca/rc_packet.h"
 #include "device/hca/rc_requester.h"
@@ -126,13 +127,15 @@ DcTarget turn_to_target(Lane& lane, Qp& dci, const SendMessage& m, const SendWqe
   std::uint64_t key = prm::get<prm::wqe_av::qkey_or_dc_key>(av);
   wire::NetHeader path;
   if (!resolve_path(lane, dci, w, path)) return DcTarget::kInvalid;
-  bool same = dctn == dci.remote_qpn && key == dci.dc_key && path.dgid == dci.path.dgid && path.sgid == dci.path.sgid;
+  bool same =
+      m.stream == r.stream && dctn == dci.remote_qpn && key == dci.dc_key && path.dgid == dci.path.dgid && path.sgid == dci.path.sgid;
   bool again = wire::psn_diff(r.max_psn, m.first_psn) > 0;  // after a loss: the session goes on
   if (same && (!idle || again)) return DcTarget::kReady;
   if (!idle) return DcTarget::kWait;
   dci.path = path;
   dci.remote_qpn = dctn;
   dci.dc_key = key;
+  r.stream = m.stream;
   dci.dc_start_psn = m.first_psn;
   ++dci.dc_session;
   return DcTarget::kReady;
@@ -165,6 +168,40 @@ void receive_dc_request(Lane& lane, const wire::Packet& p) {
 
 void end_sessions(Lane& lane, Dct& dct) {
   while (!dct.sessions.empty()) erase_session(lane, dct, dct.sessions.begin());
+}
+
+bool has_streams(const Qp& dci) {
+  return prm::get<prm::qpc::log_num_dci_stream_channels>(dci.qpc.data()) != 0;
+}
+
+bool stream_failed(const Qp& qp, std::uint16_t stream) {
+  const auto& failed = qp.transport->req.failed_streams;
+  return std::find(failed.begin(), failed.end(), stream) != failed.end();
+}
+
+bool fail_stream(Lane& lane, Qp& dci, std::uint16_t stream, const WcError& error) {
+  // A WQE that cannot be understood names no stream.
+  if (dci.type != QpType::kDci || !has_streams(dci) || error.syndrome == kLocalQpOp.syndrome) return false;
+  Requester& r = dci.transport->req;
+  if (!stream_failed(dci, stream)) {
+    r.failed_streams.push_back(stream);
+    if (r.failed_streams.size() >= std::size_t{1} << prm::get<prm::qpc::log_num_dci_errored_streams>(dci.qpc.data())) return false;
+    if (trace::on()) trace::Event("state", "dci_stream").hex("qpn", dci.qpn).unum("stream", stream).str("to", "ERR");
+  }
+  // Whatever was read behind it is read again: requests of this stream to be flushed, others to go out in a session of their own.
+  r.fetched = r.cursor = r.done;
+  r.packet = 0;
+  r.reads = 0;
+  r.fatal = r.rnr_wait = false;
+  r.una_psn = r.max_psn = r.next_psn;
+  note_progress(dci);
+  lane.timers.stop(dci);
+  lane.schedule(dci);
+  return true;
+}
+
+bool reset_stream(Qp& dci, std::uint16_t stream) {
+  return std::erase(dci.transport->req.failed_streams, stream) != 0;
 }
 
 }  // namespace uhca::hca

@@ -99,10 +99,10 @@ constexpr ObjectRole kRoles[] = {
     {Op::QUERY_FLOW_COUNTER, Kind::kFlowCounter, Role::kUse, prm::query_flow_counter_in::flow_counter_id},
     {Op::DEALLOC_FLOW_COUNTER, Kind::kFlowCounter, Role::kDestroy, prm::dealloc_flow_counter_in::flow_counter_id},
     {Op::CREATE_UMEM, Kind::kUmem, Role::kCreate, prm::create_umem_out::umem_id},
-    {Op::CREATE_GENERAL_OBJECT, Kind::kSchedulingElement, Role::kCreate, prm::general_obj_out_cmd_hdr::obj_id},
-    {Op::QUERY_GENERAL_OBJECT, Kind::kSchedulingElement, Role::kUse, prm::general_obj_in_cmd_hdr::obj_id},
-    {Op::MODIFY_GENERAL_OBJECT, Kind::kSchedulingElement, Role::kUse, prm::general_obj_in_cmd_hdr::obj_id},
-    {Op::DESTROY_GENERAL_OBJECT, Kind::kSchedulingElement, Role::kDestroy, prm::general_obj_in_cmd_hdr::obj_id},
+    {Op::CREATE_GENERAL_OBJECT, Kind::kGeneralObject, Role::kCreate, prm::general_obj_out_cmd_hdr::obj_id},
+    {Op::QUERY_GENERAL_OBJECT, Kind::kGeneralObject, Role::kUse, prm::general_obj_in_cmd_hdr::obj_id},
+    {Op::MODIFY_GENERAL_OBJECT, Kind::kGeneralObject, Role::kUse, prm::general_obj_in_cmd_hdr::obj_id},
+    {Op::DESTROY_GENERAL_OBJECT, Kind::kGeneralObject, Role::kDestroy, prm::general_obj_in_cmd_hdr::obj_id},
     {Op::DESTROY_UMEM, Kind::kUmem, Role::kDestroy, prm::destroy_umem_in::umem_id},
 };
 
@@ -128,7 +128,7 @@ const char* kind_name(Kind k) {
                                            "flow group",
                                            "flow counter",
                                            "umem",
-                                           "scheduling element"};
+                                           "general object"};
   return kNames[static_cast<std::size_t>(k)];
 }
 

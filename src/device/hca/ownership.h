@@ -38,7 +38,7 @@ enum class Kind : std::uint8_t {
   kFlowGroup,
   kFlowCounter,
   kUmem,
-  kSchedulingElement,
+  kGeneralObject,
 };
 const char* kind_name(Kind k);
 

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/trace.h"
 #include "device/hca/cqe_writer.h"
+#include "device/hca/dc.h"
 #include "device/hca/eqe_writer.h"
 #include "device/hca/raw_queue.h"
 #include "device/hca/recv_queue.h"
@@ -124,6 +125,7 @@ void fail_oldest_send(Lane& lane, Qp& qp, const WcError& error) {
     const SendMessage& m = r.messages[r.done & (r.messages.size() - 1)];
     send_error_cqe(lane, qp, m.wqe, m.opcode, error);
     r.done = static_cast<std::uint16_t>(r.done + m.bbs);
+    if (fail_stream(lane, qp, m.stream, error)) return;
   }
   // Unreliable services lose their send queue only (IBTA 10.3.1: SQE state).
   if (is_reliable(qp.type) || qp.type == QpType::kRegUmr) {

@@ -38,6 +38,7 @@ struct SendMessage {
   std::uint32_t got = 0;        // READ, atomic: response packets that arrived in order
   bool by_reference = false;    // some of it was left for the receiver to fetch (host_packet.h), and it has not refused yet
   bool executed = false;        // local operation: done, not to be done again when sending starts over
+  std::uint16_t stream = 0;     // of a DCI with streams
 };
 
 // A READ whose responses are (being) generated, or an executed atomic whose acknowledge waits to be sent.
@@ -83,7 +84,9 @@ struct Requester {
   bool gap_reported = false;          // went back because of missing READ responses; not again before progress
   bool fatal = false;                 // sending has stopped at a message with an error
   std::array<std::byte, 64> in_cqe;   // READ or atomic response on its way into the CQE
+  std::uint16_t stream = 0;           // DCI with streams: whose the session is
   std::vector<SendMessage> messages;  // one slot per basic block
+  std::vector<std::uint16_t> failed_streams;
 };
 
 struct Responder {

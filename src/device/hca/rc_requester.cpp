@@ -130,8 +130,10 @@ bool begin_message(Lane& lane, Qp& qp) {
     static_cast<void>(refuse(EINVAL, "QP {:#x}: send WQE {} (opcode {:#x}): {}", qp.qpn, m.wqe, m.opcode, why));
     m.error = kLocalQpOp;
   } else {
-    m.error = check_wqe(lane, qp, w);
     m.length = static_cast<std::uint32_t>(w.length);
+    if (qp.type == QpType::kDci && has_streams(qp))
+      m.stream = static_cast<std::uint16_t>(prm::get<prm::wqe_ctrl_seg::dci_stream_channel_id>(w.raw.data()));
+    m.error = stream_failed(qp, m.stream) ? kFlush : check_wqe(lane, qp, w);
   }
   if (!m.error && !is_local(opcode_of(m))) {
     m.psns = std::max<std::uint32_t>(1, static_cast<std::uint32_t>((w.length + qp.mtu_bytes - 1) / qp.mtu_bytes));

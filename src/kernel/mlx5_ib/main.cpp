@@ -93,6 +93,7 @@ Status answer_query_device(mlx5_ib_dev& dev, const Udata& uhw) {
                               end(offsetof(R, sw_parsing_caps), sizeof resp.sw_parsing_caps),
                               end(offsetof(R, striding_rq_caps), sizeof resp.striding_rq_caps),
                               end(offsetof(R, tunnel_offloads_caps), 4),
+                              end(offsetof(R, dci_streams_caps), sizeof resp.dci_streams_caps),
                               sizeof resp};
   for (std::size_t e : ends)
     if (uhw.outlen >= e) len = e;
@@ -116,6 +117,9 @@ Status answer_query_device(mlx5_ib_dev& dev, const Udata& uhw) {
                                         MLX5_RX_HASH_DST_PORT_UDP | MLX5_RX_HASH_INNER;
   }
   if (dev.mdev->cap_gen<prm::cmd_hca_cap::qp_packet_based>()) resp.flags |= MLX5_IB_QUERY_DEV_RESP_PACKET_BASED_CREDIT_MODE;
+  resp.dci_streams_caps.max_log_num_concurent =
+      static_cast<std::uint8_t>(dev.mdev->cap_gen<prm::cmd_hca_cap::log_max_dci_stream_channels>());
+  resp.dci_streams_caps.max_log_num_errored = static_cast<std::uint8_t>(dev.mdev->cap_gen<prm::cmd_hca_cap::log_max_dci_errored_streams>());
   resp.response_length = static_cast<std::uint32_t>(len);
   return uhw.copy_out(&resp, len);
 }

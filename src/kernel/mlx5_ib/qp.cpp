@@ -61,6 +61,7 @@ Status check_flags(const mlx5_core_dev& m, ib_qp_type type, std::uint32_t flags)
     flags &= ~kDcFlags;
   }
   std::uint32_t known = MLX5_QP_FLAG_BFREG_INDEX | MLX5_QP_FLAG_UAR_PAGE_INDEX;
+  if (m.cap_gen<prm::cmd_hca_cap::log_max_dci_stream_channels>()) known |= MLX5_QP_FLAG_DCI_STREAM;
   if (m.cap_gen<prm::cmd_hca_cap::sctr_data_cqe>()) known |= MLX5_QP_FLAG_SCATTER_CQE | MLX5_QP_FLAG_ALLOW_SCATTER_CQE;
   if (m.cap_gen<prm::cmd_hca_cap::wq_signature>()) known |= MLX5_QP_FLAG_SIGNATURE;
   if (m.cap_gen<prm::cmd_hca_cap::qp_packet_based>()) known |= MLX5_QP_FLAG_PACKET_BASED_CREDIT_MODE;
@@ -267,6 +268,10 @@ Result<std::unique_ptr<ib_qp>> create_qp(ib_device& d, ib_pd* ibpd, ib_qp_init_a
   prm::set<prm::qpc::pd>(qpc, to_mpd(pd).pdn);
   prm::set<prm::qpc::wq_signature>(qpc, ucmd.flags & MLX5_QP_FLAG_SIGNATURE ? 1 : 0);
   prm::set<prm::qpc::block_lb_mc>(qpc, attr.create_flags & kBlockMulticastLoopback ? 1 : 0);
+  if (attr.qp_type == ib_qp_type::DRIVER && (ucmd.flags & MLX5_QP_FLAG_DCI_STREAM)) {
+    prm::set<prm::qpc::log_num_dci_stream_channels>(qpc, ucmd.dci_streams.log_num_concurent);
+    prm::set<prm::qpc::log_num_dci_errored_streams>(qpc, ucmd.dci_streams.log_num_errored);
+  }
   set_scatter_to_cqe(qpc, attr, ucmd.flags);
   if (qp->rq_wqe_cnt != 0) {
     prm::set<prm::qpc::log_rq_stride>(qpc, qp->rq_wqe_shift - 4);

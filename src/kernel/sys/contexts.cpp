@@ -44,6 +44,7 @@ struct ExCq {
 };
 struct ExQp {
   int (*complete)(ibv_qp_ex*);
+  void (*start)(ibv_qp_ex*);
 };
 
 constinit std::mutex lock;
@@ -200,6 +201,12 @@ int wr_complete(ibv_qp_ex* qp) {
   return r;
 }
 
+// libmlx5 puts its own wr_complete back whenever mlx5dv_devx_qp_modify() has passed (providers/mlx5/verbs.c, set_qp_operational_state).
+void wr_start(ibv_qp_ex* qp) {
+  qps.find(qp)->start(qp);
+  if (qp->wr_complete != wr_complete) contexts_wrap_qp(&qp->qp_base);
+}
+
 ibv_qp* create_qp_ex(ibv_context* c, ibv_qp_init_attr_ex* attr) {
   Wrapped* w = wrapped(c);
   ibv_qp* qp = w->create_qp_ex(c, attr);
@@ -244,7 +251,10 @@ void contexts_wrap_qp(ibv_qp* qp) {
   if (!ex) return;
   std::lock_guard l(lock);
   if (!ex->wr_complete || ex->wr_complete == wr_complete) return;
-  if (qps.insert(ex, {ex->wr_complete})) ex->wr_complete = wr_complete;
+  auto* start = ex->wr_start == wr_start ? qps.find(ex)->start : ex->wr_start;
+  bool kept = qps.insert(ex, {ex->wr_complete, start});
+  if (kept) ex->wr_complete = wr_complete;
+  ex->wr_start = kept ? wr_start : start;
 }
 
 void contexts_wrap_cq(ibv_cq_ex* cq) {
@@ -264,6 +274,7 @@ bool contexts_forget_qp(ibv_qp* qp) {
   const ExQp* e = ex ? qps.find(ex) : nullptr;
   if (!e) return false;
   ex->wr_complete = e->complete;
+  ex->wr_start = e->start;
   qps.remove(ex);
   return true;
 }

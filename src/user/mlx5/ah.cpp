@@ -82,6 +82,8 @@ int destroy_ah(ibv_ah* ibah) {
   Ah* ah = to_ah(ibah);
   if (ah->kernel_object)
     if (int err = ibv_cmd_destroy_ah(ibah)) return err;
+  mlx5dv_devx_obj* mapping = ah->mapping.load(std::memory_order_acquire);
+  if (mapping && mlx5dv_devx_obj_destroy(mapping)) log::warn("the mapping of an address handle to a QP could not be destroyed");
   delete ah;
   return 0;
 }

@@ -12,8 +12,16 @@ Result<mlx5dv_dc_type> dc_type_of(const ibv_qp_init_attr_ex* attr, const mlx5dv_
   if (!wanted) return refuse(EINVAL, "create_qp: the driver's QP type needs mlx5dv_create_qp and the DC attributes");
   mlx5dv_dc_type type = dv->dc_init_attr.dc_type;
   if (type != MLX5DV_DCTYPE_DCT && type != MLX5DV_DCTYPE_DCI) return refuse(EINVAL, "mlx5dv_create_qp: dc_type {}", static_cast<int>(type));
-  if (dv->comp_mask & MLX5DV_QP_INIT_ATTR_MASK_DCI_STREAMS) return refuse(EINVAL, "mlx5dv_create_qp: the device has no DCI streams");
   return type;
+}
+
+Result<mlx5_ib_create_qp_dci_streams> dci_streams_of(const Context* ctx, const mlx5dv_qp_init_attr& dv) {
+  const mlx5dv_dci_streams& want = dv.dc_init_attr.dci_streams;
+  const mlx5_ib_dci_streams_caps& most = ctx->caps.dci_streams_caps;
+  if (want.log_num_concurent > most.max_log_num_concurent || want.log_num_errored > most.max_log_num_errored)
+    return refuse(EINVAL, "mlx5dv_create_qp: 2^{} DCI streams, of which 2^{} may fail; at most 2^{} and 2^{}", want.log_num_concurent,
+                  want.log_num_errored, most.max_log_num_concurent, most.max_log_num_errored);
+  return mlx5_ib_create_qp_dci_streams{want.log_num_concurent, want.log_num_errored};
 }
 
 ibv_qp* create_dct(ibv_context* context, ibv_qp_init_attr_ex* attr, const mlx5dv_qp_init_attr& dv, std::uint32_t flags) {

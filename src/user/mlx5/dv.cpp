@@ -68,7 +68,7 @@ void fill_dv_context(Context* ctx, mlx5dv_context* out) {
     done |= MLX5DV_CONTEXT_MASK_SIGNATURE_OFFLOAD;
   }
   if (asked & MLX5DV_CONTEXT_MASK_DCI_STREAMS) {
-    out->dci_streams_caps = {};
+    out->dci_streams_caps = {c.dci_streams_caps.max_log_num_concurent, c.dci_streams_caps.max_log_num_errored};
     done |= MLX5DV_CONTEXT_MASK_DCI_STREAMS;
   }
   if (asked & MLX5DV_CONTEXT_MASK_WR_MEMCPY_LENGTH) {

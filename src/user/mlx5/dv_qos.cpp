@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
-// mlx5dv: scheduling trees, packet pacing entries, the UDP source port of a QP.
+// mlx5dv: scheduling trees, packet pacing entries, what a QP changes beyond its first 32 parameters (UDP source port, DCI streams), address
+// handles that share a QP's congestion control.
 #include <rdma/mlx5_user_ioctl_cmds.h>
 
+#include <cstring>
 #include <vector>
 
 #include "base/log.h"
@@ -182,6 +184,41 @@ UHCA_EXPORT int mlx5dv_modify_qp_udp_sport(ibv_qp* qp, std::uint16_t udp_sport) 
   void* qpc = prm::at<prm::rts2rts_qp_in::qpc>(static_cast<void*>(in.data()));
   prm::set<prm::ads::udp_sport>(prm::at<prm::qpc::primary_address_path>(qpc), udp_sport);
   return modify_more(qp, prm::Opcode::RTS2RTS_QP, in, q::kOptUdpSport);
+}
+
+UHCA_EXPORT int mlx5dv_dci_stream_id_reset(ibv_qp* qp, std::uint16_t stream_id) {
+  if (!ours(qp->context)) return EOPNOTSUPP;
+  if (!to_ctx(qp->context)->caps.dci_streams_caps.max_log_num_errored || qp->state != IBV_QPS_RTS ||
+      !prm::get<q::cap_qpc_extension>(caps(qp->context, kCapGeneral).data()))
+    return refuse(EOPNOTSUPP, "dci_stream_id_reset: QPs in RTS, on devices that have streams").value;
+  if (qp->qp_type != IBV_QPT_DRIVER || to_qp(qp)->dc_type != MLX5DV_DCTYPE_DCI)
+    return refuse(EINVAL, "dci_stream_id_reset: QPN {:#x} is no DCI", qp->qp_num).value;
+  Words in(q::kExtendedQpInBytes);
+  prm::set<q::qp_has_ext>(in.data(), 1);
+  prm::set<q::qp_dci_stream>(in.data(), stream_id);
+  return modify_more(qp, prm::Opcode::RTS2RTS_QP, in, q::kOptDciStream);
+}
+
+UHCA_EXPORT int mlx5dv_map_ah_to_qp(ibv_ah* ibah, std::uint32_t qp_num) {
+  if (!ours(ibah->context)) return EOPNOTSUPP;
+  Words general = caps(ibah->context, kCapGeneral);
+  // On RoCE every address handle is global.
+  if (!(prm::get<prm::cmd_hca_cap::general_obj_types>(general.data()) & q::kObjTypesAvQpMapping))
+    return refuse(EOPNOTSUPP, "map_ah_to_qp: the device maps no addresses").value;
+  Ah* ah = to_ah(ibah);
+  if (ah->mapping.load(std::memory_order_acquire)) return 0;  // a hint: the first one stays
+  Words in(q::kAvMapInBytes), out(prm::general_obj_out_cmd_hdr::kBytes);
+  set_opcode(in, prm::Opcode::CREATE_GENERAL_OBJECT);
+  prm::set<prm::general_obj_in_cmd_hdr::obj_type>(in.data(), q::kObjAvQpMapping);
+  prm::set<q::avmap_qpn>(in.data(), qp_num);
+  prm::set<q::avmap_eth_prio>(in.data(), prm::get<prm::wqe_av::stat_rate_sl>(ah->av) & 0xf);
+  prm::set<q::avmap_src_addr_index>(in.data(), prm::get<prm::wqe_av::grh_gid_fl>(ah->av) >> 20 & 0xff);
+  std::memcpy(prm::at<q::avmap_rgid>(static_cast<void*>(in.data())), prm::at<prm::wqe_av::rgid>(ah->av), 16);
+  mlx5dv_devx_obj* mapping = mlx5dv_devx_obj_create(ibah->context, in.data(), in.size(), out.data(), out.size());
+  if (!mapping) return command_error(errno, out.data());
+  mlx5dv_devx_obj* other = nullptr;
+  if (!ah->mapping.compare_exchange_strong(other, mapping)) mlx5dv_devx_obj_destroy(mapping);  // another thread was first
+  return 0;
 }
 
 UHCA_EXPORT mlx5dv_pp* mlx5dv_pp_alloc(ibv_context* context, std::size_t size, const void* pp_context, std::uint32_t flags) {

@@ -143,6 +143,7 @@ inline Pd* to_pd(ibv_pd* p) {
 struct Ah {
   ibv_ah ah;
   bool kernel_object = false;
+  std::atomic<mlx5dv_devx_obj*> mapping = nullptr;  // to a QP (mlx5dv_map_ah_to_qp)
   alignas(16) std::uint8_t av[prm::wqe_av::kBytes];
 };
 inline Ah* to_ah(ibv_ah* a) {
@@ -328,6 +329,8 @@ inline bool is_xrc_target(const Qp* qp) {
 }
 // dc.cpp: which end of DC a QP is to be, 0 for ordinary QPs; targets, which have no queues in the program
 Result<mlx5dv_dc_type> dc_type_of(const ibv_qp_init_attr_ex* attr, const mlx5dv_qp_init_attr* dv);
+// The streams that a DCI is to have, within what the device offers.
+Result<mlx5_ib_create_qp_dci_streams> dci_streams_of(const Context* ctx, const mlx5dv_qp_init_attr& dv);
 ibv_qp* create_dct(ibv_context* context, ibv_qp_init_attr_ex* attr, const mlx5dv_qp_init_attr& dv, std::uint32_t flags);
 int modify_dct(Qp* qp, const ibv_qp_attr* attr, int mask);
 inline bool is_dct(const Qp* qp) {

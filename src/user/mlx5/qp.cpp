@@ -332,7 +332,16 @@ ibv_qp* create_qp(ibv_context* context, ibv_qp_init_attr_ex* attr, const mlx5dv_
   auto flags = dv_flags(dv);
   if (!flags) return fail(flags.error());
   if (*dc == MLX5DV_DCTYPE_DCT) return create_dct(context, attr, *dv, *flags);
-  if (*dc == MLX5DV_DCTYPE_DCI) *flags |= MLX5_QP_FLAG_TYPE_DCI;
+  mlx5_ib_create_qp_dci_streams streams = {};
+  if (*dc == MLX5DV_DCTYPE_DCI) {
+    *flags |= MLX5_QP_FLAG_TYPE_DCI;
+    if (dv->comp_mask & MLX5DV_QP_INIT_ATTR_MASK_DCI_STREAMS) {
+      auto wanted = dci_streams_of(ctx, *dv);
+      if (!wanted) return fail(wanted.error());
+      *flags |= MLX5_QP_FLAG_DCI_STREAM;
+      streams = *wanted;
+    }
+  }
   if (attr->comp_mask & IBV_QP_INIT_ATTR_RX_HASH) return create_rss_qp(context, attr, *flags);
   bool raw = attr->qp_type == IBV_QPT_RAW_PACKET;
   std::uint32_t headers = attr->comp_mask & IBV_QP_INIT_ATTR_MAX_TSO_HEADER ? attr->max_tso_header : 0;
@@ -404,6 +413,7 @@ ibv_qp* create_qp(ibv_context* context, ibv_qp_init_attr_ex* attr, const mlx5dv_
     in.uidx = qp->uidx;
     in.bfreg_index = qp->uar->page_id;
     in.ece_options = ctx->ece ? kEceFirstVersion : 0;
+    in.dci_streams = streams;
     verbs_udata udata{&in, sizeof in, &out, sizeof out};
     if (attr->srq) attr->cap.max_recv_wr = attr->cap.max_recv_sge = 0;
     err = ibv_cmd_create_qp_ex(context, &qp->v, attr, &udata, nullptr);
