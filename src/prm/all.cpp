@@ -13,6 +13,7 @@
 #include "prm/cqe.h"
 #include "prm/event.h"
 #include "prm/hca_cap.h"
+#include "prm/memic.h"
 #include "prm/other_caps.h"
 #include "prm/queue_context.h"
 #include "prm/reg.h"
@@ -26,12 +27,14 @@ constexpr const LayoutInfo* kAll[] = {
     UHCA_PRM_LAYOUTS_cmd_core(UHCA_PRM_REF) UHCA_PRM_LAYOUTS_cmd_eth(UHCA_PRM_REF) UHCA_PRM_LAYOUTS_cmd_flow(UHCA_PRM_REF)
         UHCA_PRM_LAYOUTS_cmd_object(UHCA_PRM_REF) UHCA_PRM_LAYOUTS_cmd_qp(UHCA_PRM_REF) UHCA_PRM_LAYOUTS_cmd_vport(UHCA_PRM_REF)
             UHCA_PRM_LAYOUTS_context(UHCA_PRM_REF) UHCA_PRM_LAYOUTS_cqe(UHCA_PRM_REF) UHCA_PRM_LAYOUTS_event(UHCA_PRM_REF)
-                UHCA_PRM_LAYOUTS_hca_cap(UHCA_PRM_REF) UHCA_PRM_LAYOUTS_other_caps(UHCA_PRM_REF)
+                UHCA_PRM_LAYOUTS_hca_cap(UHCA_PRM_REF) UHCA_PRM_LAYOUTS_memic(UHCA_PRM_REF) UHCA_PRM_LAYOUTS_other_caps(UHCA_PRM_REF)
                     UHCA_PRM_LAYOUTS_queue_context(UHCA_PRM_REF) UHCA_PRM_LAYOUTS_reg(UHCA_PRM_REF) UHCA_PRM_LAYOUTS_wqe(UHCA_PRM_REF)};
 
 }  // namespace
 
-std::span<const LayoutInfo* const> all_layouts() { return kAll; }
+std::span<const LayoutInfo* const> all_layouts() {
+  return kAll;
+}
 
 const LayoutInfo* find_layout(const char* name) {
   for (const LayoutInfo* l : kAll)

@@ -161,7 +161,7 @@ TEST_F(CmdIf, QueueThatIsNotThere) {
 }
 
 TEST_F(CmdIf, UnknownOpcodesAndShortCommands) {
-  for (unsigned op : {0u, 0x3u, 0x106u, 0x205u, 0xa05u, 0xa0cu, 0xb00u, 0xffffu}) {
+  for (unsigned op : {0u, 0x3u, 0x106u, 0x208u, 0xa05u, 0xa0cu, 0xb00u, 0xffffu}) {
     Reply r = bench.cmd.exec(Request<prm::nop_in>(static_cast<Op>(op)), 64);
     ASSERT_EQ(r.delivery, D::OK);
     EXPECT_EQ(r.status(), S::BAD_OP) << std::hex << op;

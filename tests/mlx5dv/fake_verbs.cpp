@@ -252,6 +252,15 @@ int ibv_cmd_rereg_mr(verbs_mr*, std::uint32_t, void*, std::size_t, std::uint64_t
 int ibv_cmd_advise_mr(ibv_pd*, ibv_advise_mr_advice, std::uint32_t, ibv_sge*, std::uint32_t) {
   return calls.err;
 }
+int ibv_cmd_alloc_dm(ibv_context*, const ibv_alloc_dm_attr*, verbs_dm*, ibv_command_buffer*) {
+  return calls.err;
+}
+int ibv_cmd_free_dm(verbs_dm*) {
+  return calls.err;
+}
+int ibv_cmd_reg_dm_mr(ibv_pd*, verbs_dm*, std::uint64_t, std::size_t, unsigned int, verbs_mr*, const ibv_command_buffer*) {
+  return calls.err;
+}
 int ibv_cmd_alloc_mw(ibv_pd*, ibv_mw_type type, ibv_mw* mw, const verbs_udata*) {
   mw->type = type;
   return calls.err;

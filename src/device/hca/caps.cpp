@@ -5,6 +5,7 @@
 #include "device/hca/qos.h"
 #include "prm/cq_moderation.h"
 #include "prm/hca_cap.h"
+#include "prm/memic.h"
 #include "prm/other_caps.h"
 #include "prm/qos.h"
 
@@ -129,6 +130,8 @@ void fill_general(std::uint8_t* c, const HcaConfig& config) {
   prm::set<cap::uctx_cap>(c, prm::kUctxCapRawTx);
   prm::set<cap::log_max_umem>(c, kLogMaxUmem);
   prm::set<cap::umem_uid_0>(c, 1);
+  prm::set<cap::device_memory>(c, config.offer_memic);
+  prm::set<cap::pg>(c, config.on_demand);
   prm::set<cap::driver_version>(c, 1);
   prm::set<cap::vhca_id>(c, 1);
 }
@@ -220,9 +223,40 @@ void fill_vdpa(std::uint8_t* c) {
   prm::set<prm::qos::var_bar_offset>(c, std::uint64_t{Hca::kFirstVar} * 4096);
 }
 
+void fill_device_memory(std::uint8_t* c) {
+  using cap = prm::device_mem_cap;
+  constexpr unsigned kWidths = 1 | 2 | 4 | 8;
+  prm::set<cap::memic>(c, 1);
+  prm::set<cap::log_min_memic_alloc_size>(c, prm::kLogMemicUnit);
+  prm::set<cap::log_max_memic_addr_alignment>(c, 12 - prm::kLogMemicUnit);  // a page
+  prm::set<cap::memic_bar_start_addr>(c, Hca::kMemicStart);
+  prm::set<cap::memic_bar_size>(c, Hca::kMemicBytes);
+  prm::set<cap::max_memic_size>(c, Hca::kMemicBytes / 8);
+  prm::set<cap::memic_operations>(c, 1u << prm::kMemicIncrement | 1u << prm::kMemicTestAndSet);
+  prm::set<prm::cap_memic_increment_sizes>(c, kWidths);
+  prm::set<prm::cap_memic_test_and_set_sizes>(c, kWidths);
+}
+
+// Any access may need a page that is not there; the engine does not see it. UD receives are the exception as on the real device, which
+// drops what it cannot place at once.
+void fill_odp(std::uint8_t* c) {
+  using cap = prm::odp_cap;
+  using service = prm::odp_per_transport_service_cap;
+  for (void* s : {prm::at<cap::rc_odp_caps>(static_cast<void*>(c)), prm::at<cap::xrc_odp_caps>(static_cast<void*>(c)),
+                  prm::at<cap::dc_odp_caps>(static_cast<void*>(c))}) {
+    prm::set<service::send>(s, 1);
+    prm::set<service::receive>(s, 1);
+    prm::set<service::write>(s, 1);
+    prm::set<service::read>(s, 1);
+    prm::set<service::atomic>(s, 1);
+    prm::set<service::srq_receive>(s, 1);
+  }
+  prm::set<service::send>(prm::at<cap::ud_odp_caps>(static_cast<void*>(c)), 1);
+}
+
 }  // namespace
 
-Caps::Caps(const HcaConfig& config) {
+Caps::Caps(const HcaConfig& config) : has_odp_(config.on_demand), has_memic_(config.offer_memic) {
   fill_general(max_[0].data(), config);
   fill_ethernet(max_[1].data());
   fill_atomic(max_[2].data());
@@ -230,10 +264,14 @@ Caps::Caps(const HcaConfig& config) {
   fill_flow_table(max_[4].data());
   fill_qos(max_[5].data());
   fill_vdpa(max_[6].data());
+  fill_device_memory(max_[7].data());
+  fill_odp(max_[8].data());
   current_ = max_;
 }
 
-int Caps::index(unsigned type) {
+int Caps::index(unsigned type) const {
+  if (type == static_cast<unsigned>(CapType::kOdp) && !has_odp_) return -1;
+  if (type == static_cast<unsigned>(CapType::kDeviceMemory) && !has_memic_) return -1;
   for (int i = 0; i < static_cast<int>(std::size(kTypes)); ++i)
     if (kTypes[i] == type) return i;
   return -1;

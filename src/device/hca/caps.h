@@ -15,10 +15,12 @@ struct HcaConfig;
 enum class CapType : std::uint8_t {
   kGeneral = 0,
   kEthernet = 1,
+  kOdp = 2,
   kAtomic = 3,
   kRoce = 4,
   kFlowTable = 7,
   kQos = 0xc,
+  kDeviceMemory = 0xf,
   kVdpaEmulation = 0x13
 };
 
@@ -42,8 +44,9 @@ class Caps {
   const char* exceeds(unsigned type, const std::uint8_t* wanted) const;
 
  private:
-  static constexpr unsigned kTypes[] = {0, 1, 3, 4, 7, 0xc, 0x13};
-  static int index(unsigned type);
+  static constexpr unsigned kTypes[] = {0, 1, 3, 4, 7, 0xc, 0x13, 0xf, 2};
+  int index(unsigned type) const;
+  bool has_odp_, has_memic_;
   std::array<Group, std::size(kTypes)> max_{};
   std::array<Group, std::size(kTypes)> current_{};
 };

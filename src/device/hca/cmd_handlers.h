@@ -54,6 +54,10 @@ Status query_q_counter(Command&);
 Status create_mkey(Command&);
 Status query_mkey(Command&);
 Status destroy_mkey(Command&);
+// cmd_memic.cpp
+Status alloc_memic(Command&);
+Status dealloc_memic(Command&);
+Status modify_memic(Command&);
 // cmd_eq.cpp
 Status create_eq(Command&);
 Status query_eq(Command&);

@@ -2,9 +2,11 @@
 // Memory keys. Sources: Linux include/linux/mlx5/mlx5_ifc.h (mkc, mtt), device.h (MLX5_MKC_ACCESS_MODE_*).
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "device/hca/cmd_handlers.h"
 #include "device/hca/data_path.h"
+#include "device/hca/memic.h"
 #include "device/hca/mkey_access.h"
 #include "prm/umem_ref.h"
 
@@ -88,7 +90,8 @@ Status create_mkey(Command& c) {
   const std::uint8_t* mkc = c.at<prm::create_mkey_in::memory_key_mkey_entry>();
   auto k = std::make_unique<Mkey>();
   unsigned mode = prm::get<prm::mkc::access_mode_1_0>(mkc) | prm::get<prm::mkc::access_mode_4_2>(mkc) << 2;
-  if (mode > static_cast<unsigned>(MkeyMode::kKsm)) return c.refuse(Status::BAD_PARAM, "access mode {} is not offered", mode);
+  const bool memic = c.objects().memic != nullptr && mode == static_cast<unsigned>(MkeyMode::kMemic);
+  if (mode > static_cast<unsigned>(MkeyMode::kKsm) && !memic) return c.refuse(Status::BAD_PARAM, "access mode {} is not offered", mode);
   if (c.get<prm::create_mkey_in::pg_access>() &&
       (mode != static_cast<unsigned>(MkeyMode::kMtt) || c.get<prm::create_mkey_in::mkey_umem_valid>()))
     return c.refuse(Status::BAD_PARAM, "rights by page without a list of pages: on-demand paging is not offered");
@@ -99,6 +102,7 @@ Status create_mkey(Command& c) {
   if (!c.st.pds.exists(k->pd)) return c.no_such("PD", k->pd);
   if (Status s = c.may_use(Kind::kPd, k->pd); s != Status::OK) return s;
   if (Status s = c.drivers_only(k->mode == MkeyMode::kPa, "physical addressing"); s != Status::OK) return s;
+  if (Status s = c.drivers_only(memic, "device memory"); s != Status::OK) return s;
   k->free = prm::get<prm::mkc::free>(mkc);
   k->lr = prm::get<prm::mkc::lr>(mkc);
   k->lw = prm::get<prm::mkc::lw>(mkc);
@@ -124,6 +128,11 @@ Status create_mkey(Command& c) {
     if (s != Status::OK) return s;
   } else if (k->mode == MkeyMode::kKlms || k->mode == MkeyMode::kKsm) {
     if (Status s = take_klms(c, *k); s != Status::OK) return s;
+  } else if (memic) {
+    // Such a key begins at address 0; the context's start says where that lies.
+    k->memic = std::exchange(k->start, 0);
+    if (k->length64 || !c.objects().memic->covers(k->memic, k->len))
+      return c.refuse(Status::BAD_PARAM, "{:#x} bytes at {:#x} are no allocated device memory", k->len, k->memic);
   }
 
   auto index = c.st.mkey_indexes.take();
@@ -152,7 +161,7 @@ Status query_mkey(Command& c) {
   prm::set<prm::mkc::pd>(mkc, k->pd);
   prm::set<prm::mkc::qpn>(mkc, k->qpn);
   prm::set<prm::mkc::mkey_7_0>(mkc, k->key & 0xff);
-  prm::set<prm::mkc::start_addr>(mkc, k->start);
+  prm::set<prm::mkc::start_addr>(mkc, k->mode == MkeyMode::kMemic ? k->memic : k->start);
   prm::set<prm::mkc::len>(mkc, k->len);
   std::uint8_t* translations = c.out() + prm::query_mkey_out::bsf0_klm0_pas_mtt0_1.offset / 8;
   for (std::size_t i = 0; i < std::min<std::size_t>(4, k->mtt.size()); ++i) store_be<std::uint64_t>(translations + i * 8, k->mtt[i] | 3);

@@ -9,6 +9,7 @@
 #include "prm/cmd_object.h"
 #include "prm/cmd_qp.h"
 #include "prm/cmd_vport.h"
+#include "prm/memic.h"
 #include "prm/reg.h"
 
 namespace uhca::hca {
@@ -51,6 +52,9 @@ constexpr CommandInfo kTable[] = {
     UHCA_CMD_N(QUERY_MKEY, query_mkey),
     UHCA_CMD_N(DESTROY_MKEY, destroy_mkey),
     UHCA_CMD_N(QUERY_SPECIAL_CONTEXTS, query_special_contexts),
+    UHCA_CMD_N(ALLOC_MEMIC, alloc_memic),
+    UHCA_CMD_N(DEALLOC_MEMIC, dealloc_memic),
+    UHCA_CMD_N(MODIFY_MEMIC, modify_memic),
     UHCA_CMD_N(CREATE_EQ, create_eq),
     UHCA_CMD_N(DESTROY_EQ, destroy_eq),
     UHCA_CMD_N(QUERY_EQ, query_eq),

@@ -96,7 +96,7 @@ struct Control {
   std::string driver_version;
 
   NumberedObjects pds{0x10, (1u << 24) - 0x10};
-  NumberedObjects uars{Hca::kFirstUar, Hca::kFirstVar - Hca::kFirstUar};
+  NumberedObjects uars{Hca::kFirstUar, static_cast<std::uint32_t>(Hca::kMemicStart / 4096) - Hca::kFirstUar};
   NumberedObjects transport_domains{1, 1u << 16};
   NumberedObjects xrcds{0x10, (1u << 24) - 0x10};
 

@@ -7,6 +7,7 @@
 
 #include "device/hca/cmd_if.h"
 #include "device/hca/data_path.h"
+#include "device/hca/memic.h"
 #include "prm/other_caps.h"
 
 namespace uhca::hca {
@@ -32,6 +33,8 @@ constexpr Nanos kHealthPeriod = 10'000'000;  // drivers look every second or two
 
 Hca::Hca(const HcaConfig& config, pci::Bus& bus, wire::Port& port, const Clock& clock, QpnLease& lease)
     : config_(config), bus_(bus), port_(port), clock_(clock), lease_(lease) {
+  if (config_.offer_memic) memic_ = std::make_unique<Memic>(config_.memic);
+  objects_.memic = memic_.get();
   data_path_ = std::make_unique<DataPath>(*this);
   commands_ = std::make_unique<CommandInterface>(*this);
 }
@@ -72,6 +75,7 @@ class Hca::Entry {
 std::uint64_t Hca::mmio_read(std::uint64_t offset, unsigned size) {
   if ((size != 1 && size != 2 && size != 4 && size != 8) || offset % size != 0 || offset + size > kBar0Size) return ~std::uint64_t{0};
   std::lock_guard<LaneLock> g(lane_);
+  if (memic_ && Memic::in_windows(offset)) return memic_->load(offset, size);
   std::uint8_t bytes[8];
   std::uint64_t base = offset & ~std::uint64_t{3};
   for (unsigned i = 0; i < 8; i += 4) store_be<std::uint32_t>(bytes + i, base + i < kBar0Size ? read_register(base + i) : 0);
@@ -96,6 +100,12 @@ void Hca::write_register(std::uint64_t offset, std::uint32_t value) {
 }
 
 void Hca::mmio_write(std::uint64_t offset, std::uint64_t value, unsigned size) {
+  if (memic_ && Memic::in_windows(offset)) {
+    if ((size != 1 && size != 2 && size != 4 && size != 8) || offset % size != 0) return;
+    std::lock_guard<LaneLock> g(lane_);
+    memic_->store(offset, value, size);
+    return;
+  }
   if (offset >= kUarStart) {
     if (size >= 4) uar_store(offset, value);
     return;
@@ -116,7 +126,7 @@ void Hca::reset() {
 }
 
 void Hca::uar_store(std::uint64_t offset, std::uint64_t value) {
-  if (offset < kUarStart || offset >= std::uint64_t{kFirstVar} * 4096) return;
+  if (offset < kUarStart || offset >= kMemicStart) return;
   Entry e(*this);
   data_path_->uar_store(offset % 4096, static_cast<std::uint32_t>(offset / 4096), value);
 }
@@ -171,7 +181,8 @@ std::size_t Hca::live_objects() {
   std::lock_guard<LaneLock> g(lane_);
   return commands_->control().live() + objects_.mkeys.size() + objects_.eqs.size() + objects_.cqs.size() + objects_.qps.size() +
          objects_.srqs.size() + objects_.raw_queues.size() + objects_.tises.size() + objects_.tirs.size() + objects_.rqts.size() +
-         objects_.steering.size() + objects_.dcts.size() + objects_.counter_sets.size() + objects_.multicast.size();
+         objects_.steering.size() + objects_.dcts.size() + objects_.counter_sets.size() + objects_.multicast.size() +
+         (memic_ ? memic_->live() : 0);
 }
 
 void Hca::clear_objects() {
@@ -188,6 +199,7 @@ void Hca::clear_objects() {
   objects_.cqs.clear();
   objects_.eqs.clear();
   objects_.mkeys.clear();
+  if (memic_) memic_->reset();
   objects_.counter_sets.clear();
   for (auto& [gid, qpns] : objects_.multicast) port_.want_group(gid, false);
   objects_.multicast.clear();

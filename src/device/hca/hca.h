@@ -17,6 +17,7 @@ namespace uhca::hca {
 
 class CommandInterface;  // cmd_if.h: command queue, dispatch to the commands
 class DataPath;          // data_path.h: doorbells, WQEs, transport, completions
+class Memic;             // memic.h: memory of the device itself
 
 // Blocks of 4096 QPNs are leased from the host (DESIGN, "How it runs").
 class QpnLease {
@@ -46,6 +47,9 @@ struct HcaConfig {
   std::uint64_t node_guid = 0;  // host order
   bool byte_exact_time = false;
   bool offer_dc = true;            // DC initiators and targets
+  bool offer_memic = true;         // device memory (memic.h)
+  std::uint8_t* memic = nullptr;   // zeroed memory for it, Hca::kMemicBytes, that the home lets programs map; nullptr: the device's own
+  bool on_demand = false;          // the bus brings pages in when an access needs them (PCIe: page requests): keys need not be pinned
   bool congestion_control = true;  // answer ECN marks, slow down when told so (congestion.h)
   std::vector<CommandFault> command_faults;
   unsigned drives_per_clock = 1;  // how many calls of drive(false) with nothing to do share one reading of the clock
@@ -65,6 +69,10 @@ class Hca final : public pci::Engine {
   // The last pages of the BAR are doorbells of emulated virtio devices (VARs). There are none of these: stores go nowhere.
   static constexpr unsigned kLogVars = 8;
   static constexpr std::uint32_t kFirstVar = kBar0Size / 4096 - (1u << kLogVars);
+  // Before them the device's own memory, and one window of the same size for each operation on it (prm/memic.h).
+  static constexpr std::size_t kMemicBytes = std::size_t{1} << 20;
+  static constexpr std::size_t kMemicWindows = 3;
+  static constexpr std::uint64_t kMemicStart = std::uint64_t{kFirstVar} * 4096 - kMemicWindows * kMemicBytes;
 
   // pci::Function
   std::size_t bar0_size() const override { return kBar0Size; }
@@ -115,6 +123,7 @@ class Hca final : public pci::Engine {
   QpnLease& lease_;
   LaneLock lane_;  // one lane for now; work is split by QPN later
   Objects objects_;
+  std::unique_ptr<Memic> memic_;
   std::unique_ptr<DataPath> data_path_;
   std::unique_ptr<CommandInterface> commands_;
 };

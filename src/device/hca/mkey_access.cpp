@@ -3,9 +3,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 
 #include "base/log.h"
-#include "device/hca/hca.h"  // kReservedLkey
+#include "device/hca/memic.h"
 
 namespace uhca::hca {
 namespace {
@@ -96,7 +97,7 @@ KeyView check_level(const Objects& objects, const KeyUser& user, std::uint32_t k
   if (m->qpn != 0xffffff && m->qpn != user.qpn) return {m, KeyFault::kQp};
   if (!allows(*m, need)) return {m, KeyFault::kAccess};
   if (!in_range(*m, va, len)) return {m, KeyFault::kRange};
-  if (m->mode == MkeyMode::kPa || m->mode == MkeyMode::kMtt) return {m, KeyFault::kNone, &objects};
+  if (m->mode == MkeyMode::kPa || m->mode == MkeyMode::kMtt || m->mode == MkeyMode::kMemic) return {m, KeyFault::kNone, &objects};
   if (!is_indirect(*m)) return {m, KeyFault::kMode};
   if (level == kMaxIndirection) return {m, KeyFault::kIndirect};
   KeyAccess local = is_write(need) ? KeyAccess::kLocalWrite : KeyAccess::kLocalRead;
@@ -118,40 +119,70 @@ KeyView check_key(const Objects& objects, const KeyUser& user, std::uint32_t key
   return check_level(objects, user, key, va, len, need, 0);
 }
 
-pci::DmaAddr translate(const KeyView& view, std::uint64_t va, std::size_t len, std::size_t* piece) {
+namespace {
+
+// Where bytes behind a key lie: in host memory, or in the device's own.
+struct Place {
+  pci::DmaAddr at = 0;
+  std::size_t piece = 0;  // bytes from there in one piece; 0: not translated
+  std::uint8_t* own = nullptr;
+};
+
+Place locate(const KeyView& view, std::uint64_t va, std::size_t len) {
   const Mkey* m = view.mkey;
   for (unsigned level = 0; m != nullptr && is_indirect(*m); ++level) {
     Part p = find_part(*m, va);
     m = view.objects->mkey(p.key);
-    if (p.left == 0 || level == kMaxIndirection || (m == nullptr && p.key != kReservedLkey)) {
-      *piece = 0;
-      return 0;
-    }
+    if (p.left == 0 || level == kMaxIndirection || (m == nullptr && p.key != kReservedLkey)) return {};
     len = static_cast<std::size_t>(std::min<std::uint64_t>(len, p.left));
     va = p.va;
   }
-  if (m == nullptr || m->mode == MkeyMode::kPa) {
-    *piece = len;
-    return va;
+  if (m == nullptr || m->mode == MkeyMode::kPa) return {va, len};
+  if (m->mode == MkeyMode::kMemic) {
+    std::uint8_t* own = view.objects->memic->memory(m->memic + va, len);
+    return {0, own == nullptr ? 0 : len, own};
   }
   // Page numbers relative to the page of `start`: MTT entry 0.
   std::uint64_t index = (va >> m->log_page) - (m->start >> m->log_page);
-  if (m->log_page >= 64 || index >= m->mtt.size()) {
-    *piece = 0;
-    return 0;
-  }
+  if (m->log_page >= 64 || index >= m->mtt.size()) return {};
   std::uint64_t page = std::uint64_t{1} << m->log_page;
   std::uint64_t off = va & (page - 1);
-  *piece = static_cast<std::size_t>(std::min<std::uint64_t>(len, page - off));
-  return (m->mtt[index] & ~(page - 1)) + off;
+  return {(m->mtt[index] & ~(page - 1)) + off, static_cast<std::size_t>(std::min<std::uint64_t>(len, page - off))};
+}
+
+// The last byte, for which a program may wait, comes after the others.
+void write_last_byte_last(std::uint8_t* to, const std::uint8_t* from, std::size_t n) {
+  std::memcpy(to, from, n - 1);
+  __atomic_store_n(to + n - 1, from[n - 1], __ATOMIC_RELEASE);
+}
+
+}  // namespace
+
+pci::DmaAddr translate(const KeyView& view, std::uint64_t va, std::size_t len, std::size_t* piece) {
+  Place p = locate(view, va, len);
+  *piece = p.own == nullptr ? p.piece : 0;
+  return p.at;
+}
+
+bool compare_and_swap(pci::Bus& bus, const KeyView& view, std::uint64_t va, std::uint64_t* expected, std::uint64_t desired) {
+  Place p = locate(view, va, 8);
+  if (p.piece != 8) return false;
+  if (p.own == nullptr) return p.at % 8 == 0 && bus.dma_cas64(p.at, expected, desired);
+  if (reinterpret_cast<std::uintptr_t>(p.own) % 8 != 0) return false;
+  __atomic_compare_exchange_n(reinterpret_cast<std::uint64_t*>(p.own), expected, desired, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+  return true;
 }
 
 bool read_memory(pci::Bus& bus, const KeyView& view, std::uint64_t va, void* dst, std::size_t len) {
   auto* out = static_cast<std::uint8_t*>(dst);
   while (len > 0) {
-    std::size_t n;
-    pci::DmaAddr at = translate(view, va, len, &n);
-    if (n == 0 || !bus.dma_read(out, at, n)) return false;
+    Place p = locate(view, va, len);
+    std::size_t n = p.piece;
+    if (n == 0) return false;
+    if (p.own != nullptr)
+      std::memcpy(out, p.own, n);
+    else if (!bus.dma_read(out, p.at, n))
+      return false;
     out += n;
     va += n;
     len -= n;
@@ -169,17 +200,29 @@ bool write_memory(pci::Bus& bus, const KeyView& view, std::uint64_t va, const vo
   }
   std::size_t body = len - tail;
   while (body > 0) {
-    std::size_t n;
-    pci::DmaAddr at = translate(view, va, body, &n);
-    if (n == 0 || !bus.dma_write(at, in, n)) return false;
+    Place p = locate(view, va, body);
+    std::size_t n = p.piece;
+    if (n == 0) return false;
+    if (p.own != nullptr)
+      std::memcpy(p.own, in, n);
+    else if (!bus.dma_write(p.at, in, n))
+      return false;
     in += n;
     va += n;
     body -= n;
   }
   while (tail > 0) {
-    std::size_t n;
-    pci::DmaAddr at = translate(view, va, tail, &n);
+    Place p = locate(view, va, tail);
+    std::size_t n = p.piece;
     if (n == 0) return false;
+    pci::DmaAddr at = p.at;
+    if (p.own != nullptr) {
+      write_last_byte_last(p.own, in, n);
+      in += n;
+      va += n;
+      tail -= n;
+      continue;
+    }
     // An indirect key may cut the tail once more, and its parts need not lie as the virtual addresses do.
     std::size_t last = std::min<std::size_t>(n, ((at + n - 1) & 4095) + 1);
     bool all = n == tail && last == n;

@@ -54,8 +54,11 @@ struct KeyView {
 // the same PD, cover its part and allow local access of that kind.
 KeyView check_key(const Objects& objects, const KeyUser& user, std::uint32_t key, std::uint64_t va, std::uint64_t len, KeyAccess need);
 
-// Bus address of `va` and how many bytes from there lie in one piece (at most `len`). 0 bytes: not translated.
+// Bus address of `va` and how many bytes from there lie in one piece (at most `len`). 0 bytes: not translated, or not host memory.
 pci::DmaAddr translate(const KeyView& view, std::uint64_t va, std::size_t len, std::size_t* piece);
+
+// The 8 aligned bytes behind a checked key, in host order: replaces *expected by what was found. False: not mapped, or not aligned.
+bool compare_and_swap(pci::Bus& bus, const KeyView& view, std::uint64_t va, std::uint64_t* expected, std::uint64_t desired);
 
 // Copies out of / into the memory behind a checked key. False: the bus refused. With `last_byte_last` the final bytes (at most 64)
 // become visible after everything else.

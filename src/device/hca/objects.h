@@ -59,6 +59,7 @@ struct Mkey {
   std::uint64_t start = 0;       // first virtual address
   std::uint64_t len = 0;         // bytes
   unsigned log_page = 12;
+  std::uint64_t memic = 0;                           // mode kMemic: where the key's address 0 lies, as an offset in the BAR
   std::vector<pci::DmaAddr> mtt;                     // page addresses, flag bits removed; entry 0 holds the page of `start`
   std::vector<Klm> klms;                             // modes kKlms and kKsm
   std::uint32_t octwords = 0;                        // room for translations, in 16-byte units: what a UMR may load
@@ -290,9 +291,12 @@ struct RoceAddress {
   std::uint16_t vlan = 0xffff;
 };
 
+class Memic;  // memic.h
+
 // The tables that the engine looks things up in.
 struct Objects {
-  NumberMap<Mkey> mkeys;  // by index (key >> 8)
+  Memic* memic = nullptr;  // of the HCA; nullptr: it has no memory of its own
+  NumberMap<Mkey> mkeys;   // by index (key >> 8)
   std::unordered_map<std::uint32_t, std::unique_ptr<Eq>> eqs;
   NumberMap<Cq> cqs;
   NumberMap<Qp> qps;

@@ -131,14 +131,12 @@ bool execute_atomic(Lane& lane, const KeyUser& user, const wire::Packet& p, std:
   KeyView v = check_key(lane.objects, user, a.rkey, a.va, 8, KeyAccess::kRemoteAtomic);
   bool cs = wire::op_of(p.bth.opcode) == Op::kCompareSwap;
   if (v.ok()) {
-    std::size_t piece;
-    pci::DmaAddr at = translate(v, a.va, 8, &piece);
     // A fetch-and-add is a compare-and-swap that is tried until nobody came between.
     std::uint64_t seen = cs ? a.compare : 0;
-    bool mapped = piece == 8 && at % 8 == 0;
+    bool mapped = true;
     for (bool done = false; mapped && !done;) {
       std::uint64_t expected = seen;
-      mapped = lane.bus.dma_cas64(at, &expected, cs ? a.swap_add : seen + a.swap_add);
+      mapped = compare_and_swap(lane.bus, v, a.va, &expected, cs ? a.swap_add : seen + a.swap_add);
       done = cs || expected == seen;
       seen = expected;
     }

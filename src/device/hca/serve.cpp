@@ -73,6 +73,7 @@ Result<std::unique_ptr<ServedHca>> serve_hca(const ServeConfig& config) {
   hca::HcaConfig hc;
   hc.netdev_mtu = mtu_for(*netdev);
   hc.num_vectors = Msix::kVectors;
+  hc.offer_memic = false;  // the guest maps no part of the BAR as memory
   std::unique_ptr<wire::Port> port;
   std::unique_ptr<hca::QpnLease> lease;
   std::string where;

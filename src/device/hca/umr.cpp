@@ -69,6 +69,7 @@ const char* check(const Umr& u, const Mkey* m) {
   if ((u.flags & prm::kUmrCheckQpn) != 0 && m->qpn != kAnyQp && m->qpn != u.qp.qpn) return "the key is bound to another QP";
   if (std::uint64_t{u.first} + u.octwords > align_up(std::uint64_t{m->octwords}, kListUnit) && u.octwords > 0)
     return "more translations than the key has room for";
+  if (m->mode == MkeyMode::kMemic && (u.has(prm::kUmrMaskStartAddr) || u.has(prm::kUmrMaskLen))) return "device memory does not move";
   std::uint64_t start = u.has(prm::kUmrMaskStartAddr) ? prm::get<prm::mkc::start_addr>(u.mkc) : m->start;
   std::uint64_t len = u.has(prm::kUmrMaskLen) ? prm::get<prm::mkc::len>(u.mkc) : m->len;
   if (len != 0 && start + (len - 1) < start) return "the range wraps around";
@@ -199,8 +200,8 @@ WcError execute_umr(Lane& lane, Qp& qp, const SendWqe& w) {
     if (list_bytes(u) < std::size_t{u.octwords} * prm::kWqeDsUnit) {
       why = "its translation list is shorter than it says";
       error = kLocalQpOp;
-    } else if (m->mode == MkeyMode::kPa) {
-      why = "a physical key has no translations";
+    } else if (m->mode == MkeyMode::kPa || m->mode == MkeyMode::kMemic) {
+      why = "a key of that access mode has no translations";
       error = kMwBind;
     } else {
       Translations t;

@@ -100,12 +100,12 @@ class Endpoint {
   virtual std::uint16_t vendor_id() const = 0;
   virtual std::uint16_t device_id() const = 0;
 
-  virtual std::uint32_t read32(std::uint64_t offset) = 0;              // BAR 0, byte order of the bus
+  virtual std::uint32_t read32(std::uint64_t offset) = 0;  // BAR 0, byte order of the bus
   virtual void write32(std::uint64_t offset, std::uint32_t value) = 0;
   virtual void write64(std::uint64_t offset, std::uint64_t value) = 0;
 
   // BAR 0 pages that a program may map: a descriptor that can be mmapped (MAP_SHARED) at file offset = BAR offset, valid for
-  // the UAR range only. The caller does not own it.
+  // the pages that the device says are such: UARs, its own memory. The caller does not own it.
   virtual int bar_fd() const = 0;
 
   virtual unsigned num_vectors() const = 0;

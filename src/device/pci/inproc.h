@@ -40,6 +40,11 @@ class InprocEndpoint : public Endpoint {
   // Programs that ring doorbells themselves: while on, the service thread watches this UAR page (decision 4).
   virtual void watch_uar(std::uint32_t uar_index, bool on) = 0;
 
+  // Accesses of a program to pages of BAR 0 that are not memory, of 1, 2, 4 or 8 aligned bytes. Any thread, also from the handler of the
+  // fault that they raised, but not from inside the engine.
+  virtual std::uint64_t trapped_load(std::uint64_t offset, unsigned size) = 0;
+  virtual void trapped_store(std::uint64_t offset, std::uint64_t value, unsigned size) = 0;
+
   // A descriptor of the host that the driver wants served: `handler` runs on the service thread, with no device lock held, whenever fd
   // is readable, and must read it empty. One descriptor a slot; -1: none (returns when the handler runs no more).
   virtual void serve(int fd, IrqHandler handler, void* context) = 0;

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <utility>
 
 #include "base/fd.h"
 #include "base/inside.h"
@@ -33,12 +34,36 @@ constexpr std::uint64_t kPageMask = 4095;
 
 }  // namespace
 
+InprocBus::~InprocBus() {
+  if (mapped_ != nullptr) syscall(SYS_munmap, mapped_, mapped_bytes_);
+  fd::close(bar_fd);
+}
+
+std::uint8_t* InprocBus::map_bar(std::size_t bar_bytes, std::uint64_t offset, std::size_t bytes) {
+  auto memory = fd::sealed_memfd("uhca-bar0", bar_bytes);
+  if (!memory.ok()) {
+    errno = memory.code();
+    return nullptr;
+  }
+  bar_fd = *memory;
+  long r = syscall(SYS_mmap, nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, bar_fd, offset);
+  if (r < 0 && r >= -4095) return nullptr;
+  mapped_ = reinterpret_cast<void*>(r);
+  mapped_bytes_ = bytes;
+  syscall(SYS_madvise, mapped_, mapped_bytes_, MADV_DONTFORK);  // a child has no device
+  return static_cast<std::uint8_t*>(mapped_);
+}
+
 InprocSlot::InprocSlot(SlotIdentity identity, std::unique_ptr<InprocBus> bus, std::unique_ptr<wire::Port> port,
                        std::unique_ptr<Engine> engine)
     : identity_(std::move(identity)), bus_(std::move(bus)), port_(std::move(port)), engine_(std::move(engine)) {
-  auto memory = fd::sealed_memfd("uhca-bar0", engine_->bar0_size());
   service_ = std::make_unique<ServiceThread>(*engine_, *port_, bus_->irqs, idle_);
   engine_->set_idle_watch(&idle_);
+  if (bus_->bar_fd >= 0) {
+    bar_fd_ = std::exchange(bus_->bar_fd, -1);
+    return;
+  }
+  auto memory = fd::sealed_memfd("uhca-bar0", engine_->bar0_size());
   if (memory.ok()) {
     bar_fd_ = *memory;
   } else {
@@ -67,6 +92,17 @@ void InprocSlot::write32(std::uint64_t offset, std::uint32_t value) {
 void InprocSlot::write64(std::uint64_t offset, std::uint64_t value) {
   inside::EngineGuard guard;
   engine_->mmio_write(offset, value, 8);
+  after_work();
+}
+
+std::uint64_t InprocSlot::trapped_load(std::uint64_t offset, unsigned size) {
+  inside::EngineGuard guard;
+  return engine_->mmio_read(offset, size);
+}
+
+void InprocSlot::trapped_store(std::uint64_t offset, std::uint64_t value, unsigned size) {
+  inside::EngineGuard guard;
+  engine_->mmio_write(offset, value, size);
   after_work();
 }
 

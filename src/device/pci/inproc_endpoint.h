@@ -19,6 +19,9 @@ namespace uhca::pci {
 // The bus that the device is given; it must exist before the device does.
 class InprocBus final : public IommuBus {
  public:
+  ~InprocBus() override;
+  // Makes the BAR's memory, `bar_bytes`, before the slot does, and maps a part of it for the device. nullptr: no memory (errno).
+  std::uint8_t* map_bar(std::size_t bar_bytes, std::uint64_t offset, std::size_t bytes);
   void raise(unsigned vector) override { irqs.raise(vector); }
   void attach(Iommu* iommu) {
     if (iommu && area) iommu->share(area.get());
@@ -27,6 +30,11 @@ class InprocBus final : public IommuBus {
   std::unique_ptr<SharedArea> area;  // nullptr: no other function gets at our memory
   std::unique_ptr<wire::Showcase> showcase;
   IrqTable irqs;
+  int bar_fd = -1;
+
+ private:
+  void* mapped_ = nullptr;
+  std::size_t mapped_bytes_ = 0;
 };
 
 struct SlotIdentity {
@@ -50,6 +58,8 @@ class InprocSlot final : public InprocEndpoint {
   std::uint32_t read32(std::uint64_t offset) override;
   void write32(std::uint64_t offset, std::uint32_t value) override;
   void write64(std::uint64_t offset, std::uint64_t value) override;
+  std::uint64_t trapped_load(std::uint64_t offset, unsigned size) override;
+  void trapped_store(std::uint64_t offset, std::uint64_t value, unsigned size) override;
   int bar_fd() const override { return bar_fd_; }
   unsigned num_vectors() const override { return identity_.num_vectors; }
   void request_irq(unsigned vector, IrqHandler handler, void* context) override { bus_->irqs.request(vector, handler, context); }

@@ -34,10 +34,13 @@ struct ib_ah;
 struct ib_mw;
 struct ib_srq;
 struct ib_xrcd;
+struct ib_dm;
+struct ib_dmah;
 struct ib_ucontext;
 namespace mm {
 class DmaBuffer;  // kernel/mm/umem.h
-}
+class DmaBuf;     // kernel/mm/dma_buf.h
+}  // namespace mm
 class VerbsFile;  // uverbs: the open file behind a ucontext
 
 using ib_gid = std::array<std::uint8_t, 16>;  // network order
@@ -190,6 +193,8 @@ struct ib_mr {
   std::uint32_t lkey = 0, rkey = 0;
   std::uint64_t iova = 0, length = 0;
   std::atomic<int> usecnt{0};  // memory windows bound to it
+  ib_dm* dm = nullptr;         // of device memory
+  ib_dmah* dmah = nullptr;
   virtual ~ib_mr() = default;
 };
 
@@ -246,6 +251,32 @@ struct ib_mw {
   std::uint32_t rkey = 0;
   std::uint8_t type = 1;  // enum ib_uverbs_... mw type: 1, 2
   virtual ~ib_mw() = default;
+};
+
+// Memory of the device itself.
+struct ib_dm_alloc_attr {
+  std::uint64_t length = 0;     // bytes
+  std::uint32_t alignment = 0;  // log2 of bytes
+};
+struct ib_dm_mr_attr {
+  std::uint64_t length = 0, offset = 0;  // bytes; offset in the device memory
+  std::uint32_t access_flags = 0;
+};
+struct ib_dm {
+  ib_device* device = nullptr;
+  std::uint64_t length = 0;    // as asked for
+  std::atomic<int> usecnt{0};  // MRs
+  virtual ~ib_dm() = default;
+};
+
+// How DMA shall be done for an MR: hints for the steering of PCIe writes (TPH).
+struct ib_dmah {
+  ib_device* device = nullptr;
+  std::uint32_t cpu_id = 0;
+  std::uint8_t mem_type = 0, ph = 0;
+  bool has_cpu_id = false, has_mem_type = false, has_ph = false;
+  std::atomic<int> usecnt{0};  // MRs
+  virtual ~ib_dmah() = default;
 };
 
 struct ib_srq_attr {
@@ -330,6 +361,8 @@ struct MmapTarget {
   std::uint64_t offset = 0;     // bytes
   std::uint32_t uar_index = 0;  // the UAR page that this is, for doorbell watching; 0: not a UAR
   bool read_only = false;
+  bool trapped = false;        // no memory: each access is to be performed by the device (ib_device::bar_load, bar_store); fd says nothing
+  std::shared_ptr<void> hold;  // if any, kept as long as the mapping
 };
 
 // One driver-private method or object for the ioctl tree: declared by the driver, parsed by uverbs (uverbs/uapi_def.h).
@@ -405,6 +438,14 @@ struct ib_device_ops {
   Status (*destroy_counters)(ib_counters&) = nullptr;
   // Fills `n` values. EINVAL: more than the counters have.
   Status (*read_counters)(ib_counters&, std::uint64_t* values, std::uint32_t n, std::uint32_t flags) = nullptr;
+  Result<std::unique_ptr<ib_dm>> (*alloc_dm)(ib_ucontext&, const ib_dm_alloc_attr&, uverbs_attr_bundle* attrs) = nullptr;
+  Status (*dealloc_dm)(ib_dm&, ib_ucontext&) = nullptr;
+  Result<std::unique_ptr<ib_mr>> (*reg_dm_mr)(ib_pd&, ib_dm&, const ib_dm_mr_attr&, uverbs_attr_bundle* attrs) = nullptr;
+  // The driver checks the attributes that were given and keeps what it needs beside them. EOPNOTSUPP, ...
+  Result<std::unique_ptr<ib_dmah>> (*alloc_dmah)(ib_ucontext&, const ib_dmah&, uverbs_attr_bundle* attrs) = nullptr;
+  Status (*dealloc_dmah)(ib_dmah&) = nullptr;
+  // What may be mapped at that page offset of the context, as a dma-buf (peer-to-peer). EINVAL: nothing, or nothing that can be one.
+  Result<std::shared_ptr<mm::DmaBuf>> (*export_mmap)(ib_ucontext&, std::uint64_t pgoff) = nullptr;
   // The driver rejects udata that it does not know (CORE_SUPPORT_ROBUST_UDATA).
   bool robust_udata = false;
 
@@ -475,6 +516,14 @@ struct ib_device {
   virtual void start_service() {}
   // A program is about to read the device's clock in a page that it has mapped.
   virtual void refresh_clock() {}
+  // Accesses of a program to a mapping that is no memory (MmapTarget::trapped): offset in BAR 0, 1, 2, 4 or 8 aligned bytes.
+  virtual std::uint64_t bar_load(std::uint64_t offset, unsigned size) {
+    static_cast<void>(offset), static_cast<void>(size);
+    return ~std::uint64_t{0};
+  }
+  virtual void bar_store(std::uint64_t offset, std::uint64_t value, unsigned size) {
+    static_cast<void>(offset), static_cast<void>(value), static_cast<void>(size);
+  }
   // Memory that the program is about to unmap or replace.
   virtual void invalidate_range(UserPtr va, std::size_t length, std::string_view how) = 0;
 };

@@ -80,6 +80,8 @@ Status mlx5_core_dev::query_caps() {
   if (cap_gen<prm::cmd_hca_cap::roce>()) UHCA_CHECK(query(CapType::ROCE));
   if (cap_gen<prm::cmd_hca_cap::qos>()) UHCA_CHECK(query(CapType::QOS));
   if (has_vars()) UHCA_CHECK(query(CapType::VDPA_EMULATION));
+  if (cap_gen<prm::cmd_hca_cap::device_memory>()) UHCA_CHECK(query(CapType::DEV_MEM));
+  if (cap_gen<prm::cmd_hca_cap::pg>()) UHCA_CHECK(query(CapType::ODP));
   if (cap_gen<prm::cmd_hca_cap::log_max_eq>() < 2) return refuse(EIO, "the device has fewer than 4 event queues");
   return success();
 }

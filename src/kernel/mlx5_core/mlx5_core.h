@@ -44,7 +44,17 @@ struct mlx5_core_srq : TableObject {
 };
 
 // QUERY_HCA_CAP op_mod >> 1 (Linux device.h: enum mlx5_cap_type).
-enum class CapType : std::uint8_t { GENERAL = 0, ETHERNET = 1, ATOMIC = 3, ROCE = 4, FLOW_TABLE = 7, QOS = 0xc, VDPA_EMULATION = 0x13 };
+enum class CapType : std::uint8_t {
+  GENERAL = 0,
+  ETHERNET = 1,
+  ODP = 2,
+  ATOMIC = 3,
+  ROCE = 4,
+  FLOW_TABLE = 7,
+  QOS = 0xc,
+  DEV_MEM = 0xf,
+  VDPA_EMULATION = 0x13
+};
 
 struct RoceAddressEntry {
   bool valid = false;
@@ -104,6 +114,13 @@ class mlx5_core_dev {
   auto cap_vdpa() const {
     return prm::get<F>(caps_[slot(CapType::VDPA_EMULATION)].data());
   }
+
+  template <prm::Field F>
+  auto cap_dev_mem() const {
+    return prm::get<F>(caps_[slot(CapType::DEV_MEM)].data());
+  }
+
+  const void* cap_odp() const { return caps_[slot(CapType::ODP)].data(); }
 
   // What NIC receive flow tables can do, and what they match (flow_table_prop_layout, flow_table_fields_supported).
   const void* flow_rx() const {
@@ -194,7 +211,12 @@ class mlx5_core_dev {
  private:
   // Those types that this driver asks for, without gaps.
   static constexpr std::size_t slot(CapType t) {
-    return t == CapType::FLOW_TABLE ? 2 : t == CapType::QOS ? 5 : t == CapType::VDPA_EMULATION ? 6 : static_cast<std::size_t>(t);
+    return t == CapType::FLOW_TABLE       ? 2
+           : t == CapType::QOS            ? 5
+           : t == CapType::VDPA_EMULATION ? 6
+           : t == CapType::DEV_MEM        ? 7
+           : t == CapType::ODP            ? 8
+                                          : static_cast<std::size_t>(t);
   }
   explicit mlx5_core_dev(pci::Endpoint& endpoint);
   Status bring_up();
@@ -246,7 +268,7 @@ class mlx5_core_dev {
   std::uint16_t fw_major_ = 0, fw_minor_ = 0, fw_subminor_ = 0;
   std::string board_id_;
   std::uint32_t ieee_vendor_id_ = 0;
-  std::array<std::array<std::uint8_t, 4096>, 7> caps_{};  // [slot(type)]
+  std::array<std::array<std::uint8_t, 4096>, 9> caps_{};  // [slot(type)]
   std::uint32_t uar_ = 0;
   RateTable rates_{*this};
 

@@ -14,10 +14,12 @@
 #include "kernel/mlx5_ib/clock.h"
 #include "kernel/mlx5_ib/dev_resources.h"
 #include "kernel/mlx5_ib/devx.h"
+#include "kernel/mlx5_ib/dm.h"
 #include "kernel/mlx5_ib/fs.h"
 #include "kernel/mlx5_ib/kernel_queue.h"
 #include "kernel/mlx5_ib/mlx5_ib.h"
 #include "kernel/mlx5_ib/mlx5_ib_dev.h"
+#include "kernel/mlx5_ib/mr.h"
 #include "kernel/mlx5_ib/netdev_state.h"
 #include "kernel/mlx5_ib/umr.h"
 
@@ -249,6 +251,12 @@ void set_ethernet_ops(ib_device_ops& ops) {
   ops.read_counters = read_counters;
 }
 
+void set_dm_ops(ib_device_ops& ops) {
+  ops.alloc_dm = alloc_dm;
+  ops.dealloc_dm = dealloc_dm;
+  ops.reg_dm_mr = reg_dm_mr;
+}
+
 }  // namespace
 
 mlx5_ib_dev::mlx5_ib_dev(pci::InprocEndpoint& s) : slot(s) {}
@@ -322,6 +330,9 @@ Status query_device(ib_device& d, ib_device_attr& a, Udata* uhw) {
     a.rss_supported_qpts = 1u << static_cast<unsigned>(ib_qp_type::RAW_PACKET);
     a.max_wq_type_rq = 1u << m.cap_gen<cap::log_max_rq>();
   }
+  fill_odp_caps(dev, a);
+  if (m.cap_gen<cap::device_memory>() && m.cap_dev_mem<prm::device_mem_cap::memic>())
+    a.max_dm_size = m.cap_dev_mem<prm::device_mem_cap::max_memic_size>();
   a.max_ah = std::numeric_limits<std::int32_t>::max();
   a.max_pkeys = static_cast<std::uint16_t>(128u << m.cap_gen<cap::pkey_table_size>());
   a.hca_core_clock = m.cap_gen<cap::device_frequency_khz>();
@@ -394,6 +405,12 @@ Result<ib_device*> mlx5_ib_probe(pci::InprocEndpoint& slot) {
     dev->flows = std::make_unique<mlx5::FlowTables>(m);
   }
   if (m.cap_gen<prm::cmd_hca_cap::eth_net_offloads>()) mlx5::set_ethernet_ops(dev->ops);
+  if (prm::get<prm::odp_per_transport_service_cap::send>(prm::at<prm::odp_cap::rc_odp_caps>(m.cap_odp())))
+    dev->ops.advise_mr = mlx5::advise_mr;
+  if (m.cap_gen<prm::cmd_hca_cap::device_memory>()) {
+    dev->dm = std::make_unique<mlx5::DmPages>(m.cap_dev_mem<prm::device_mem_cap::memic_bar_size>() >> 12);
+    mlx5::set_dm_ops(dev->ops);
+  }
 
   UHCA_CHECK(m.set_roce(true));
   m.set_port_listener(&mlx5::port_event, dev.get());

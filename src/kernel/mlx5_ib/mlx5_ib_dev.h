@@ -10,6 +10,7 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <shared_mutex>
 #include <vector>
 
 #include "device/pci/inproc.h"
@@ -28,10 +29,12 @@ inline constexpr std::uint32_t kAccessLocalWrite = 1, kAccessRemoteWrite = 2, kA
                                kAccessMwBind = 16, kAccessZeroBased = 32, kAccessOnDemand = 64, kAccessRelaxedOrdering = 1u << 20;
 
 class DevResources;
+struct mlx5_ib_mr;
 class ClockPages;
 class UmrQueue;
 class DevxEvents;  // devx.h
 class FlowTables;  // fs.h
+class DmPages;     // dm.h
 
 // Numbers from 0 on, handed out smallest first.
 class PageNumbers {
@@ -58,6 +61,9 @@ struct mlx5_ib_dev final : ib_device {
   std::unique_ptr<UmrQueue> umr;
   std::unique_ptr<FlowTables> flows;
   PageNumbers vars;
+  std::unique_ptr<DmPages> dm;
+  std::shared_mutex odp_lock;                    // shared while an MR of the table is used
+  std::map<std::uint32_t, mlx5_ib_mr*> odp_mrs;  // on demand, by key
   std::unique_ptr<ClockPages> clock;
 
   void doorbell(std::uint64_t bar_offset, std::uint64_t value) override { slot.doorbell(bar_offset, value); }
@@ -68,6 +74,8 @@ struct mlx5_ib_dev final : ib_device {
   void start_service() override { slot.start_service(); }
   void watch_uar(std::uint32_t uar_index, bool on) override { slot.watch_uar(uar_index, on); }
   void refresh_clock() override;
+  std::uint64_t bar_load(std::uint64_t offset, unsigned size) override { return slot.trapped_load(offset, size); }
+  void bar_store(std::uint64_t offset, std::uint64_t value, unsigned size) override { slot.trapped_store(offset, value, size); }
   void invalidate_range(UserPtr va, std::size_t length, std::string_view how) override { mdev->domain().invalidate(va, length, how); }
 };
 inline mlx5_ib_dev& to_mdev(ib_device& d) {
@@ -81,6 +89,8 @@ struct MmapEntry {
   std::uint64_t bar_offset = 0;  // bytes
   std::uint64_t length = 4096;   // bytes; whole pages
   bool uar = false;              // doorbells of queues lie in it
+  bool trapped = false;          // accesses are the device's to perform
+  std::shared_ptr<void> hold;    // what mappings of it keep
 };
 using UarEntry = MmapEntry;
 
@@ -94,6 +104,7 @@ struct mlx5_ib_ucontext final : ib_ucontext {
   std::mutex lock;                              // entries
   std::map<std::uint64_t, MmapEntry*> entries;  // by page offset; owned by their uobjects
   std::uint32_t next_cookie = 0;
+  std::uint32_t next_dm_index = 0;
 };
 inline mlx5_ib_ucontext& to_mucontext(ib_ucontext& c) {
   return static_cast<mlx5_ib_ucontext&>(c);
@@ -108,7 +119,10 @@ inline mlx5_ib_pd& to_mpd(ib_pd& p) {
 
 struct mlx5_ib_mr final : ib_mr {
   std::uint32_t access = 0;
+  // What it is made of: pinned memory, memory on demand, or neither (of the device).
   std::unique_ptr<mm::Umem> umem;
+  std::unique_ptr<mm::UmemOdp> odp;
+  bool odp_implicit = false;  // the whole address space
 };
 inline mlx5_ib_mr& to_mmr(ib_mr& m) {
   return static_cast<mlx5_ib_mr&>(m);
@@ -195,6 +209,8 @@ Result<std::unique_ptr<UarEntry>> alloc_uar_entry(mlx5_ib_ucontext&);
 Status free_uar_entry(mlx5_ib_ucontext&, UarEntry&);
 // Gives the entry a cookie (pgoff); the context does not own it. ENOMEM: none is left.
 Status add_mmap_entry(mlx5_ib_ucontext&, MmapEntry&);
+// The same under the offsets of device memory (MLX5_IB_MMAP_DEVICE_MEM).
+Status add_device_memory_entry(mlx5_ib_ucontext&, MmapEntry&);
 void remove_mmap_entry(mlx5_ib_ucontext&, MmapEntry&);
 // The UAR page behind what a create command says; EINVAL.
 Result<std::uint32_t> uar_of_bfreg(mlx5_ib_ucontext&, std::uint32_t bfreg);

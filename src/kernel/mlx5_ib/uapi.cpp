@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "kernel/mlx5_ib/devx.h"
+#include "kernel/mlx5_ib/dm.h"
 #include "kernel/mlx5_ib/mlx5_ib_dev.h"
 #include "kernel/mlx5_ib/uapi_ids.h"
 #include "kernel/uverbs/attr_bundle.h"
@@ -113,6 +114,7 @@ const uapi_definition mlx5_ib_defs[] = {{&kUarObject},
                                         {&devx_async_event_object_def},
                                         {&var_object_def},
                                         {&pp_object_def},
+                                        {&dm_object_def},
                                         {&kPdAdditions},
                                         {&kDeviceAdditions},
                                         {&kCqAdditions},

@@ -38,12 +38,14 @@ Result<MmapTarget> clock_page(mlx5_ib_dev& dev, int fd, std::uint64_t offset, st
   if (length != kPage) return refuse(EINVAL, "mmap of a clock page: {} bytes, not a page", length);
   if (prot & (PROT_WRITE | PROT_EXEC)) return refuse(EPERM, "mmap of a clock page: it is read only");
   dev.clock->refresh();
-  return MmapTarget{fd, offset, 0, true};
+  return MmapTarget{fd, offset, 0, true, false, nullptr};
 }
 
-std::uint64_t cookie_pgoff(std::uint32_t cookie) {
-  std::uint64_t command = kFirstCookie + (cookie >> 16), index = cookie & 0xffff;
+std::uint64_t pgoff_of(std::uint64_t command, std::uint64_t index) {
   return (index >> 8) << 16 | command << 8 | (index & 0xff);
+}
+std::uint64_t cookie_pgoff(std::uint32_t cookie) {
+  return pgoff_of(kFirstCookie + (cookie >> 16), cookie & 0xffff);
 }
 constexpr std::uint32_t kMaxCookie = (0x100 - kFirstCookie) << 16;
 
@@ -160,6 +162,17 @@ Status add_mmap_entry(mlx5_ib_ucontext& c, MmapEntry& e) {
   return refuse(ENOMEM, "no mmap offset left for a page of the device");
 }
 
+Status add_device_memory_entry(mlx5_ib_ucontext& c, MmapEntry& e) {
+  constexpr std::uint32_t kIndexes = 1u << 16;
+  std::lock_guard g(c.lock);
+  for (std::uint32_t tries = 0; tries < kIndexes; ++tries) {
+    e.pgoff = pgoff_of(kDeviceMem, c.next_dm_index);
+    c.next_dm_index = (c.next_dm_index + 1) % kIndexes;
+    if (c.entries.emplace(e.pgoff, &e).second) return success();
+  }
+  return refuse(ENOMEM, "no mmap offset left for device memory");
+}
+
 void remove_mmap_entry(mlx5_ib_ucontext& c, MmapEntry& e) {
   std::lock_guard g(c.lock);
   c.entries.erase(e.pgoff);
@@ -191,7 +204,9 @@ Result<MmapTarget> mmap(ib_ucontext& uctx, std::uint64_t pgoff, std::size_t leng
   auto& c = to_mucontext(uctx);
   auto& dev = to_mdev(*c.device);
   auto command = static_cast<std::uint32_t>(pgoff >> 8 & 0xff);
-  auto uar_page = [&dev](std::uint32_t uar) { return MmapTarget{dev.slot.bar_fd(), std::uint64_t{uar} * kPage, uar, false}; };
+  auto uar_page = [&dev](std::uint32_t uar) {
+    return MmapTarget{dev.slot.bar_fd(), std::uint64_t{uar} * kPage, uar, false, false, nullptr};
+  };
   switch (command) {
     case kRegular:
     case kNc:
@@ -207,7 +222,6 @@ Result<MmapTarget> mmap(ib_ucontext& uctx, std::uint64_t pgoff, std::size_t leng
     case kClockInfo:
       if ((pgoff & 0xff) != MLX5_IB_CLOCK_INFO_V1) return refuse(EOPNOTSUPP, "mmap: clock info version {}", pgoff & 0xff);
       return clock_page(dev, dev.clock->info_fd(), 0, length, prot);
-    case kDeviceMem: return refuse(EINVAL, "mmap: no device memory");
     default: break;
   }
   std::lock_guard g(c.lock);
@@ -215,7 +229,7 @@ Result<MmapTarget> mmap(ib_ucontext& uctx, std::uint64_t pgoff, std::size_t leng
   if (it == c.entries.end()) return refuse(EINVAL, "mmap: page offset {:#x} belongs to no object", pgoff);
   const MmapEntry& e = *it->second;
   if (length != e.length) return refuse(EINVAL, "mmap: {} bytes of an object of {}", length, e.length);
-  return MmapTarget{dev.slot.bar_fd(), e.bar_offset, e.uar ? e.page_id : 0, false};
+  return MmapTarget{dev.slot.bar_fd(), e.bar_offset, e.uar ? e.page_id : 0, false, e.trapped, e.hold};
 }
 
 }  // namespace uhca::kernel::mlx5

@@ -79,6 +79,7 @@ struct Slot {
   std::atomic<std::uint64_t> first{0};  // offsets of the first mapped byte and behind the last
   std::atomic<std::uint64_t> end{0};
   std::atomic<bool> writable{false};
+  std::atomic<OdpPages*> odp{nullptr};  // on demand
   SharedText<6> who;
   SharedText<4> how;
   std::uint32_t next_free = 0;  // guarded by the domain's lock
@@ -184,7 +185,8 @@ struct IommuDomain::Impl {
   };
 
   // Maps whole pages around [va, va + length). number 0: IOVA space exhausted.
-  Mapping map(std::uint64_t va, std::uint64_t length, bool writable, std::string_view who, bool indexed, std::uint64_t like) {
+  Mapping map(std::uint64_t va, std::uint64_t length, bool writable, std::string_view who, bool indexed, std::uint64_t like,
+              OdpPages* odp = nullptr) {
     std::uint64_t page = align_down(va, kPage), end = align_up(va + length, kPage);
     std::uint64_t base = page - align_down(like, kPage) % kGranule;
     if (end - base > kWindow) return {0, 0};
@@ -197,6 +199,7 @@ struct IommuDomain::Impl {
     s->first.store(page - base, std::memory_order_release);
     s->end.store(end - base, std::memory_order_release);
     s->writable.store(writable, std::memory_order_release);
+    s->odp.store(odp, std::memory_order_release);
     RangeIndex::Node node;
     if (indexed) node = RangeIndex::make_node(page, number);
     {
@@ -246,6 +249,10 @@ DmaBuffer::~DmaBuffer() {
   syscall(SYS_munmap, cpu_, align_up(size_, kPage));
 }
 
+UmemOdp::~UmemOdp() {
+  for (pci::DmaAddr w : windows_) domain_->impl_->unmap(w, true);
+}
+
 IommuDomain::IommuDomain() : impl_(std::make_unique<Impl>()) {}
 IommuDomain::~IommuDomain() = default;
 
@@ -278,6 +285,40 @@ Result<std::unique_ptr<Umem>> IommuDomain::pin_like(UserPtr va, std::size_t leng
   return umem;
 }
 
+Result<std::unique_ptr<UmemOdp>> IommuDomain::on_demand(UserPtr va, std::size_t length, bool writable, std::string_view who,
+                                                        std::uint64_t like) {
+  if ((va ^ like) % kPage != 0) return refuse(EINVAL, "{}: {:#x} and {:#x} differ within the page", who, va, like);
+  if (length == 0) return refuse(EINVAL, "{}: 0 bytes at {:#x}", who, va);
+  if (va + length < va || align_up(va + length, kPage) < va + length)
+    return refuse(EOVERFLOW, "{}: [{:#x}, +{:#x}) wraps around the address space", who, va, length);
+  std::unique_ptr<UmemOdp> umem(new (std::nothrow) UmemOdp);
+  if (!umem) return Errno{ENOMEM};
+  umem->domain_ = this;
+  umem->va_ = va;
+  umem->length_ = length;
+  umem->writable_ = writable;
+  umem->pages_ = std::make_unique<OdpPages>(align_down(va, kPage), align_up(va + length, kPage));
+  auto m = impl_->map(va, length, writable, who, true, like, umem->pages_.get());
+  if (m.number == 0) return refuse(ENOMEM, "{}: no bus addresses left for {} bytes (a range holds at most 2 TiB - 2 GiB)", who, length);
+  umem->windows_.push_back(m.dma);
+  return umem;
+}
+
+Result<std::unique_ptr<UmemOdp>> IommuDomain::on_demand_everything(bool writable, std::string_view who) {
+  std::unique_ptr<UmemOdp> umem(new (std::nothrow) UmemOdp);
+  if (!umem) return Errno{ENOMEM};
+  umem->domain_ = this;
+  umem->length_ = UmemOdp::kAddressSpace;
+  umem->writable_ = writable;
+  umem->pages_ = std::make_unique<OdpPages>(0, UmemOdp::kAddressSpace);
+  for (std::uint64_t at = 0; at < UmemOdp::kAddressSpace; at += UmemOdp::kWindow) {
+    auto m = impl_->map(at, UmemOdp::kWindow, writable, who, true, at, umem->pages_.get());
+    if (m.number == 0) return refuse(ENOMEM, "{}: no bus addresses left", who);
+    umem->windows_.push_back(m.dma);
+  }
+  return umem;
+}
+
 std::size_t IommuDomain::live_ranges() const {
   std::lock_guard g(impl_->lock);
   return impl_->live;
@@ -286,6 +327,11 @@ std::size_t IommuDomain::live_ranges() const {
 void IommuDomain::rename(const Umem& umem, std::string_view who) {
   std::lock_guard g(impl_->lock);
   impl_->slot(umem.dma() >> kWindowBits)->who.set(who.substr(0, 47));
+}
+
+void IommuDomain::rename(const UmemOdp& umem, std::string_view who) {
+  std::lock_guard g(impl_->lock);
+  for (pci::DmaAddr w : umem.windows()) impl_->slot(w >> kWindowBits)->who.set(who.substr(0, 47));
 }
 
 Result<std::unique_ptr<DmaBuffer>> IommuDomain::alloc_coherent(std::size_t size) {
@@ -322,6 +368,7 @@ void* IommuDomain::translate(pci::DmaAddr addr, std::size_t len, pci::DmaDir dir
   std::uint64_t first = s->first.load(std::memory_order_acquire);
   std::uint64_t end = s->end.load(std::memory_order_acquire);
   bool writable = s->writable.load(std::memory_order_acquire);
+  OdpPages* odp = s->odp.load(std::memory_order_acquire);
   bool stable = s->state.load(std::memory_order_relaxed) == st;
 
   switch (st & kStateMask) {
@@ -336,7 +383,13 @@ void* IommuDomain::translate(pci::DmaAddr addr, std::size_t len, pci::DmaDir dir
     return deny(why, "{} [{:#x}, {:#x}): {:#x} lies outside", s->who.get().text, base + first, base + end, base + off);
   if (dir == pci::DmaDir::kFromDevice && !writable)
     return deny(why, "{} [{:#x}, {:#x}): mapped read-only", s->who.get().text, base + first, base + end);
-  if (contiguous != nullptr) *contiguous = std::min<std::uint64_t>(len, end - off);
+  const std::uint64_t reach = std::min<std::uint64_t>(len, end - off);
+  if (odp != nullptr) {
+    if (int e = odp->access(base + off, reach, dir == pci::DmaDir::kFromDevice))
+      return deny(why, "{}: page fault at [{:#x}, +{:#x}) for {}: errno {}", s->who.get().text, base + off, reach,
+                  dir == pci::DmaDir::kFromDevice ? "writing" : "reading", e);
+  }
+  if (contiguous != nullptr) *contiguous = reach;
   return reinterpret_cast<void*>(base + off);
 }
 
@@ -345,6 +398,7 @@ bool IommuDomain::resolve(pci::DmaAddr addr, std::size_t len, pci::DmaDir dir, p
   const Slot* s = impl_->slot(addr >> kWindowBits);
   if (s == nullptr) return false;
   out->state = s->state.load(std::memory_order_acquire);
+  if (s->odp.load(std::memory_order_acquire) != nullptr) return false;  // nobody but us can bring it in, and count that
   std::size_t reach = 0;
   void* p = translate(addr, len, dir, &reach, nullptr);
   if (p == nullptr || reach < len) return false;
@@ -379,6 +433,11 @@ void IommuDomain::invalidate(UserPtr va, std::size_t length, std::string_view ho
       if (base + s->end.load(std::memory_order_relaxed) <= begin) return;
       hit = true;
       if ((st & kStateMask) != kLive) return;
+      if (OdpPages* odp = s->odp.load(std::memory_order_relaxed)) {
+        const std::uint64_t from = std::max(begin, base + s->first.load(std::memory_order_relaxed));
+        odp->invalidate(from, std::min(end, base + s->end.load(std::memory_order_relaxed)) - from);
+        return;
+      }
       s->how.set(how);
       d.set_state(number, (st & ~kStateMask) | kPoisoned);
       example = number;

@@ -6,9 +6,11 @@
 #include <cstdint>
 #include <memory>
 #include <string_view>
+#include <vector>
 
 #include "base/result.h"
 #include "device/pci/bus.h"
+#include "kernel/mm/odp_pages.h"
 #include "kernel/mm/uaccess.h"
 
 namespace uhca::kernel::mm {
@@ -37,6 +39,37 @@ class Umem {
   std::size_t length_ = 0;
   pci::DmaAddr dma_ = 0;
   bool writable_ = false;
+};
+
+// Memory of the program that is not pinned: the device reaches whatever is mapped at these addresses when it comes, and what is not there
+// is brought in (OdpPages). Mapped at IOVAs as a Umem is; the whole address space in windows of 2 TiB. Linux: struct ib_umem_odp.
+class UmemOdp {
+ public:
+  ~UmemOdp();  // as Umem's
+  UmemOdp(const UmemOdp&) = delete;
+  UmemOdp& operator=(const UmemOdp&) = delete;
+
+  static constexpr std::uint64_t kAddressSpace = std::uint64_t{1} << 47;  // bytes that a program may have mapped
+  static constexpr std::uint64_t kWindow = std::uint64_t{1} << 41;
+
+  UserPtr va() const { return va_; }
+  std::uint64_t length() const { return length_; }
+  bool writable() const { return writable_; }
+  // Bus address of va(), as far as one window goes.
+  pci::DmaAddr dma() const { return windows_.front(); }
+  // Of the whole address space: bus addresses of the multiples of kWindow.
+  const std::vector<pci::DmaAddr>& windows() const { return windows_; }
+  OdpPages& pages() { return *pages_; }
+
+ private:
+  friend class IommuDomain;
+  UmemOdp() = default;
+  IommuDomain* domain_ = nullptr;
+  UserPtr va_ = 0;
+  std::uint64_t length_ = 0;
+  bool writable_ = false;
+  std::unique_ptr<OdpPages> pages_;
+  std::vector<pci::DmaAddr> windows_;
 };
 
 // Device-visible memory of the driver itself (command queue, EQ buffers, firmware pages). Linux: dma_alloc_coherent.
@@ -72,8 +105,13 @@ class IommuDomain final : public pci::Iommu {
   // The same, but the bus address is congruent modulo 2 GiB to `like` (which agrees with va modulo 4 KiB, else EINVAL) instead of
   // to the VA: an MR whose iova differs from its VA then still gets by with 2 GiB pages.
   Result<std::unique_ptr<Umem>> pin_like(UserPtr va, std::size_t length, bool writable, std::string_view who, std::uint64_t like);
+  // The same without pinning, and without a look at what is mapped there now. EINVAL: as above; ENOMEM.
+  Result<std::unique_ptr<UmemOdp>> on_demand(UserPtr va, std::size_t length, bool writable, std::string_view who, std::uint64_t like);
+  // ... the whole address space.
+  Result<std::unique_ptr<UmemOdp>> on_demand_everything(bool writable, std::string_view who);
   // The name by which reasons call it later ("MR lkey 0x1234"); at most 47 characters are kept.
   void rename(const Umem& umem, std::string_view who);
+  void rename(const UmemOdp& umem, std::string_view who);
   // Ranges that are mapped now, of either kind.
   std::size_t live_ranges() const;
   // Zeroed, page-aligned.
@@ -85,12 +123,13 @@ class IommuDomain final : public pci::Iommu {
   void share(pci::SharedArea* area) override;
 
   // The program is about to unmap, replace or discard [va, va+length): every pinned range that overlaps is poisoned, from now
-  // on DMA to it fails and the reason names the owner. Returns when no access that began before touches the memory any more. Cheap
-  // when nothing is pinned there.
+  // on DMA to it fails and the reason names the owner. What is on demand is brought in again when it is needed next. Returns when no access
+  // that began before touches the memory any more. Cheap when nothing is pinned there.
   void invalidate(UserPtr va, std::size_t length, std::string_view how);
 
  private:
   friend class Umem;
+  friend class UmemOdp;
   friend class DmaBuffer;
   struct Impl;
   std::unique_ptr<Impl> impl_;

@@ -20,6 +20,7 @@
 #include "kernel/mlx5_ib/mlx5_ib.h"
 #include "kernel/sys/cmdfile.h"
 #include "kernel/sys/cwd.h"
+#include "kernel/sys/io_map.h"
 #include "kernel/sys/memory.h"
 #include "kernel/sys/netlink.h"
 #include "kernel/sys/next.h"
@@ -61,6 +62,7 @@ void child_after_fork() {
   rcu::after_fork();
   far_fence::after_fork();
   shm_after_fork();
+  io_map_forget_after_fork();
   owner_pid.store(raw::getpid());
   bool had = detail::current.exchange(nullptr) != nullptr;
   int trace_copy = trace::fd() >= 0 ? static_cast<int>(syscall(SYS_fcntl, trace::fd(), F_DUPFD_CLOEXEC, 3)) : -1;

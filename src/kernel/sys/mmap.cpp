@@ -12,6 +12,7 @@
 #include "base/trace.h"
 #include "kernel/sys/cmdfile.h"
 #include "kernel/sys/instance.h"
+#include "kernel/sys/io_map.h"
 #include "kernel/sys/memory.h"
 #include "kernel/sys/next.h"
 #include "kernel/sys/raw.h"
@@ -56,9 +57,19 @@ void* map_verbs(CmdFile& f, void* addr, size_t length, int prot, int flags, int 
   long r = -target.code();
   if (target) {
     if (flags & MAP_FIXED) memory_going(addr, length, "replaced (mmap MAP_FIXED)");
-    r = raw::call(SYS_mmap, raw::arg(addr), static_cast<long>(length), prot, flags, target->fd, static_cast<long>(target->offset));
+    if (target->trapped) {
+      const int private_flags = (flags & ~MAP_TYPE) | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+      r = raw::call(SYS_mmap, raw::arg(addr), static_cast<long>(length), PROT_NONE, private_flags, -1, 0);
+    } else {
+      r = raw::call(SYS_mmap, raw::arg(addr), static_cast<long>(length), prot, flags, target->fd, static_cast<long>(target->offset));
+    }
     if (r >= 0 || r < -4095) {
-      if (target->uar_index != 0) uar_map_add(static_cast<std::uintptr_t>(r), length, target->offset, target->uar_index, &f);
+      const auto va = static_cast<std::uintptr_t>(r);
+      if (target->uar_index != 0) uar_map_add(va, length, target->offset, target->uar_index, &f);
+      if (target->trapped || target->hold) {
+        raw::call(SYS_madvise, r, static_cast<long>(length), MADV_DONTFORK);  // a child has no part in its parent's device
+        io_map_add(va, length, target->offset, target->trapped, std::move(target->hold));
+      }
     }
   }
   bool ok = r >= 0 || r < -4095;
@@ -120,6 +131,7 @@ void memory_going(void* va, size_t n, const char* how) {
     i->device->invalidate_range(reinterpret_cast<kernel::UserPtr>(va), n, how);
   }
   uar_map_remove(reinterpret_cast<std::uintptr_t>(va), n);
+  io_map_remove(reinterpret_cast<std::uintptr_t>(va), n);
   errno = saved;
 }
 

@@ -15,6 +15,7 @@
 #include "base/inside.h"
 #include "base/safecopy.h"
 #include "kernel/sys/instance.h"
+#include "kernel/sys/io_map.h"
 #include "kernel/sys/next.h"
 #include "kernel/sys/raw.h"
 #include "kernel/sys/signals.h"
@@ -177,6 +178,7 @@ void fault(int sig, siginfo_t* info, void* context) {
       uc->uc_mcontext.gregs[REG_RIP] = static_cast<greg_t>(to);
       return;
     }
+    if (io_map_fault(*info, context)) return;
   } else if (inside::active()) {
     return defer(sig, info, context);
   }

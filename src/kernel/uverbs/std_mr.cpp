@@ -26,16 +26,21 @@ Status copy_keys(uverbs_attr_bundle& b, const ib_mr& mr, std::uint16_t lkey, std
   return uverbs_copy_to(b, rkey, mr.rkey);
 }
 
-Status register_dmabuf(uverbs_attr_bundle& b, ib_uobject& u, ib_pd& pd, std::uint64_t offset, std::uint64_t length, std::uint64_t iova,
-                       int fd, std::uint32_t access) {
-  UHCA_CHECK(ib_check_mr_access(*b.device, access));
-  auto mr = UHCA_TRY(b.device->ops.reg_user_mr_dmabuf(pd, offset, length, iova, fd, access, &b));
+// The core's bookkeeping of an MR that the driver made.
+void take_mr(uverbs_attr_bundle& b, ib_uobject& u, ib_pd& pd, std::unique_ptr<ib_mr> mr) {
   mr->device = b.device;
   mr->pd = &pd;
   pd.usecnt.fetch_add(1);
   b.device->restrack[RDMA_RESTRACK_MR].fetch_add(1);
   u.object = mr.release();
   u.hw_obj_valid = true;
+}
+
+Status register_dmabuf(uverbs_attr_bundle& b, ib_uobject& u, ib_pd& pd, std::uint64_t offset, std::uint64_t length, std::uint64_t iova,
+                       int fd, std::uint32_t access) {
+  UHCA_CHECK(ib_check_mr_access(*b.device, access));
+  auto mr = UHCA_TRY(b.device->ops.reg_user_mr_dmabuf(pd, offset, length, iova, fd, access, &b));
+  take_mr(b, u, pd, std::move(mr));
   return success();
 }
 
@@ -107,6 +112,37 @@ Status advise_mr(uverbs_attr_bundle& b) {
   return b.device->ops.advise_mr(pd, advice, flags, sges.data(), sges.size(), &b);
 }
 
+Status reg_dm_mr(uverbs_attr_bundle& b) {
+  constexpr std::uint32_t zero_based = 1 << 5;
+  ib_uobject& u = *uverbs_attr_get_uobject(b, UVERBS_ATTR_REG_DM_MR_HANDLE);
+  ib_dm& dm = *uverbs_attr_get_obj<ib_dm>(b, UVERBS_ATTR_REG_DM_MR_DM_HANDLE);
+  ib_pd& pd = *uverbs_attr_get_obj<ib_pd>(b, UVERBS_ATTR_REG_DM_MR_PD_HANDLE);
+  ib_dm_mr_attr attr;
+  UHCA_CHECK(uverbs_copy_from(&attr.offset, b, UVERBS_ATTR_REG_DM_MR_OFFSET));
+  UHCA_CHECK(uverbs_copy_from(&attr.length, b, UVERBS_ATTR_REG_DM_MR_LENGTH));
+  UHCA_CHECK(uverbs_get_flags32(&attr.access_flags, b, UVERBS_ATTR_REG_DM_MR_ACCESS_FLAGS, kAccessFlags));
+  if (!(attr.access_flags & zero_based))
+    return refuse(EINVAL, "reg_dm_mr: access {:#x}: MRs of device memory are zero-based", attr.access_flags);
+  UHCA_CHECK(ib_check_mr_access(*b.device, attr.access_flags));
+  if (attr.offset > dm.length || attr.length > dm.length - attr.offset)
+    return refuse(EINVAL, "reg_dm_mr: {} bytes at {} of a device memory of {}", attr.length, attr.offset, dm.length);
+  auto mr = UHCA_TRY(b.device->ops.reg_dm_mr(pd, dm, attr, &b));
+  mr->dm = &dm;
+  dm.usecnt.fetch_add(1);
+  take_mr(b, u, pd, std::move(mr));
+  return copy_keys(b, *static_cast<ib_mr*>(u.object), UVERBS_ATTR_REG_DM_MR_RESP_LKEY, UVERBS_ATTR_REG_DM_MR_RESP_RKEY);
+}
+
+constexpr uverbs_attr_def kRegDmMr[] = {
+    UVERBS_ATTR_IDR(UVERBS_ATTR_REG_DM_MR_HANDLE, UVERBS_OBJECT_MR, UVERBS_ACCESS_NEW, UA_MANDATORY),
+    UVERBS_ATTR_PTR_IN(UVERBS_ATTR_REG_DM_MR_OFFSET, UVERBS_ATTR_TYPE(std::uint64_t), UA_MANDATORY),
+    UVERBS_ATTR_PTR_IN(UVERBS_ATTR_REG_DM_MR_LENGTH, UVERBS_ATTR_TYPE(std::uint64_t), UA_MANDATORY),
+    UVERBS_ATTR_IDR(UVERBS_ATTR_REG_DM_MR_PD_HANDLE, UVERBS_OBJECT_PD, UVERBS_ACCESS_READ, UA_MANDATORY),
+    UVERBS_ATTR_FLAGS_IN(UVERBS_ATTR_REG_DM_MR_ACCESS_FLAGS),
+    UVERBS_ATTR_IDR(UVERBS_ATTR_REG_DM_MR_DM_HANDLE, UVERBS_OBJECT_DM, UVERBS_ACCESS_READ, UA_MANDATORY),
+    UVERBS_ATTR_PTR_OUT(UVERBS_ATTR_REG_DM_MR_RESP_LKEY, UVERBS_ATTR_TYPE(std::uint32_t), UA_MANDATORY),
+    UVERBS_ATTR_PTR_OUT(UVERBS_ATTR_REG_DM_MR_RESP_RKEY, UVERBS_ATTR_TYPE(std::uint32_t), UA_MANDATORY),
+};
 constexpr uverbs_attr_def kRegMr[] = {
     UVERBS_ATTR_IDR(UVERBS_ATTR_REG_MR_HANDLE, UVERBS_OBJECT_MR, UVERBS_ACCESS_NEW, UA_MANDATORY),
     UVERBS_ATTR_IDR(UVERBS_ATTR_REG_MR_PD_HANDLE, UVERBS_OBJECT_PD, UVERBS_ACCESS_READ, UA_MANDATORY),
@@ -151,6 +187,7 @@ constexpr uverbs_attr_def kDmabuf[] = {
 constexpr uverbs_method_def kMethods[] = {
     UVERBS_METHOD_NEEDS(uapi::UVERBS_METHOD_REG_MR, kRegMr, reg_mr, reg_user_mr),
     UVERBS_METHOD_DESTROY(UVERBS_METHOD_MR_DESTROY, kDestroy),
+    UVERBS_METHOD_NEEDS(UVERBS_METHOD_DM_MR_REG, kRegDmMr, reg_dm_mr, reg_dm_mr),
     UVERBS_METHOD(UVERBS_METHOD_QUERY_MR, kQuery, query_mr),
     UVERBS_METHOD_NEEDS(UVERBS_METHOD_ADVISE_MR, kAdvise, advise_mr, advise_mr),
     UVERBS_METHOD_NEEDS(UVERBS_METHOD_REG_DMABUF_MR, kDmabuf, reg_dmabuf_mr, reg_user_mr_dmabuf),

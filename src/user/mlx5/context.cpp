@@ -159,6 +159,7 @@ void query_caps(Context* ctx) {
     return;
   }
   ctx->atomic_cap = attr.orig_attr.atomic_cap;
+  ctx->max_dm_size = attr.max_dm_size;
   ctx->raw_csum = attr.orig_attr.device_cap_flags & IBV_DEVICE_RAW_IP_CSUM;
 }
 
@@ -262,6 +263,7 @@ void set_ops(Context* ctx) {
   ops.query_port_speed = query_port_speed;
   ops.query_rt_values = query_rt_values;
   fill_memory_ops(&ops);
+  fill_dm_ops(&ops);
   fill_ah_ops(&ops);
   fill_cq_ops(&ops);
   fill_srq_ops(&ops);

@@ -99,6 +99,16 @@ struct UmemAttrs {
 
 }  // namespace
 
+std::vector<std::uint8_t> current_caps(ibv_context* context, unsigned group) {
+  std::uint8_t in[prm::query_hca_cap_in::kBytes] = {};
+  std::vector<std::uint8_t> out(prm::query_hca_cap_out::kBytes);
+  prm::set<prm::query_hca_cap_in::opcode>(in, static_cast<std::uint16_t>(prm::Opcode::QUERY_HCA_CAP));
+  prm::set<prm::query_hca_cap_in::op_mod>(in, group << 1 | 1);
+  if (mlx5dv_devx_general_cmd(context, in, sizeof in, out.data(), out.size())) out.assign(out.size(), 0);
+  out.erase(out.begin(), out.begin() + prm::byte_of<prm::query_hca_cap_out::capability>);
+  return out;
+}
+
 int command_error(int err, const void* out) {
   if (err != EREMOTEIO) return err;
   using S = prm::CmdStatus;

@@ -2,6 +2,8 @@
 // Objects of DEVX: commands that the program builds itself, and what they made.
 #pragma once
 
+#include <vector>
+
 #include "user/mlx5/objects.h"
 
 // Opaque in <infiniband/mlx5dv.h>.
@@ -22,6 +24,8 @@ inline bool ours(const ibv_context* c) {
 
 // The errno of a command that was executed: where the firmware refused it (EREMOTEIO), what its status means. `out`: the answer.
 int command_error(int err, const void* out);
+// The device's present capabilities of one group (QUERY_HCA_CAP, the group's number); all zero where it does not tell.
+std::vector<std::uint8_t> current_caps(ibv_context* context, unsigned group);
 // What an exported object or umem takes, bytes.
 std::uint32_t devx_obj_attrs_size();
 std::uint32_t devx_umem_attrs_size();

@@ -3,6 +3,7 @@
 #include <rdma/mlx5_user_ioctl_cmds.h>
 
 #include "base/log.h"
+#include "prm/other_caps.h"
 #include "user/mlx5/devx.h"
 
 #define UHCA_EXPORT extern "C" __attribute__((visibility("default")))
@@ -12,6 +13,22 @@ namespace uhca::mlx5 {
 namespace {
 
 constexpr std::uint64_t kFlagBlueFlame = 1 << 8;  // MLX5DV_CONTEXT_FLAGS_BLUEFLAME
+
+// What DC queues may do with memory on demand: only the device knows (capability group 2).
+std::uint32_t dc_odp_caps(ibv_context* context) {
+  constexpr unsigned kOdp = 2;
+  const auto odp = current_caps(context, kOdp);
+  using S = prm::odp_per_transport_service_cap;
+  const void* dc = prm::at<prm::odp_cap::dc_odp_caps>(static_cast<const void*>(odp.data()));
+  std::uint32_t caps = 0;
+  if (prm::get<S::send>(dc)) caps |= IBV_ODP_SUPPORT_SEND;
+  if (prm::get<S::receive>(dc)) caps |= IBV_ODP_SUPPORT_RECV;
+  if (prm::get<S::write>(dc)) caps |= IBV_ODP_SUPPORT_WRITE;
+  if (prm::get<S::read>(dc)) caps |= IBV_ODP_SUPPORT_READ;
+  if (prm::get<S::atomic>(dc)) caps |= IBV_ODP_SUPPORT_ATOMIC;
+  if (prm::get<S::srq_receive>(dc)) caps |= IBV_ODP_SUPPORT_SRQ_RECV;
+  return caps;
+}
 
 void fill_dv_context(Context* ctx, mlx5dv_context* out) {
   std::uint64_t asked = out->comp_mask;
@@ -56,7 +73,7 @@ void fill_dv_context(Context* ctx, mlx5dv_context* out) {
     done |= MLX5DV_CONTEXT_MASK_FLOW_ACTION_FLAGS;
   }
   if (asked & MLX5DV_CONTEXT_MASK_DC_ODP_CAPS) {
-    out->dc_odp_caps = 0;
+    out->dc_odp_caps = dc_odp_caps(to_ibv(ctx));
     done |= MLX5DV_CONTEXT_MASK_DC_ODP_CAPS;
   }
   if ((asked & MLX5DV_CONTEXT_MASK_HCA_CORE_CLOCK) && ctx->hca_core_clock) {
@@ -150,10 +167,11 @@ ibv_context* context_of(const mlx5dv_obj* obj, std::uint64_t type) {
 
 int init_obj(mlx5dv_obj* obj, std::uint64_t type) {
   if (!ours(context_of(obj, type))) return EOPNOTSUPP;
-  if (type & (MLX5DV_OBJ_RWQ | MLX5DV_OBJ_DM)) return refuse(EOPNOTSUPP, "mlx5dv_init_obj: WQs and DMs are not supported").value;
+  if (type & MLX5DV_OBJ_RWQ) return refuse(EOPNOTSUPP, "mlx5dv_init_obj: WQs are not supported").value;
   if (type & MLX5DV_OBJ_QP) get_qp(obj->qp.in, obj->qp.out);
   if (type & MLX5DV_OBJ_CQ) get_cq(obj->cq.in, obj->cq.out);
   if (type & MLX5DV_OBJ_SRQ) get_srq(obj->srq.in, obj->srq.out);
+  if (type & MLX5DV_OBJ_DM) get_dm(obj->dm.in, obj->dm.out);
   if (type & MLX5DV_OBJ_AH) {
     obj->ah.out->comp_mask = 0;
     obj->ah.out->av = reinterpret_cast<mlx5_wqe_av*>(to_ah(obj->ah.in)->av);

@@ -38,16 +38,6 @@ void set_opcode(Words& in, prm::Opcode op) {
   prm::set<prm::cmd_in::opcode>(in.data(), static_cast<std::uint16_t>(op));
 }
 
-// The current capabilities of one type; all zero where the device does not tell.
-Words caps(ibv_context* context, unsigned type) {
-  Words in(prm::query_hca_cap_in::kBytes), out(prm::query_hca_cap_out::kBytes);
-  set_opcode(in, prm::Opcode::QUERY_HCA_CAP);
-  prm::set<prm::query_hca_cap_in::op_mod>(in.data(), type << 1 | 1);
-  if (mlx5dv_devx_general_cmd(context, in.data(), in.size(), out.data(), out.size())) out.assign(out.size(), 0);
-  out.erase(out.begin(), out.begin() + prm::byte_of<prm::query_hca_cap_out::capability>);
-  return out;
-}
-
 constexpr std::uint64_t kAllFlags = MLX5DV_SCHED_ELEM_ATTR_FLAGS_BW_SHARE | MLX5DV_SCHED_ELEM_ATTR_FLAGS_MAX_AVG_BW;
 static_assert(MLX5DV_SCHED_ELEM_ATTR_FLAGS_BW_SHARE == q::kSelectShare && MLX5DV_SCHED_ELEM_ATTR_FLAGS_MAX_AVG_BW == q::kSelectMaxBw);
 
@@ -56,9 +46,9 @@ int check(ibv_context* context, const mlx5dv_sched_attr* attr, bool node) {
   if (!ours(context)) return EOPNOTSUPP;
   if (!attr || attr->comp_mask || (attr->flags & ~kAllFlags) || (node && !attr->parent && attr->flags) || (!node && !attr->parent))
     return refuse(EINVAL, "mlx5dv_sched: attributes of a {}", node ? "node" : "leaf").value;
-  Words general = caps(context, kCapGeneral);
+  Words general = current_caps(context, kCapGeneral);
   if (!prm::get<prm::cmd_hca_cap::qos>(general.data())) return refuse(EOPNOTSUPP, "mlx5dv_sched: the device has no QoS").value;
-  Words c = caps(context, kCapQos);
+  Words c = current_caps(context, kCapQos);
   constexpr std::uint32_t elements = q::kCanTsar | q::kCanQueueGroup;
   if ((prm::get<prm::qos_cap::nic_element_type>(c.data()) & elements) != elements ||
       !(prm::get<prm::qos_cap::nic_tsar_type>(c.data()) & q::kCanDwrr))
@@ -163,7 +153,7 @@ UHCA_EXPORT int mlx5dv_modify_qp_sched_elem(ibv_qp* qp, const mlx5dv_sched_leaf*
   if (!reliable && qp->qp_type != IBV_QPT_UC && qp->qp_type != IBV_QPT_UD)
     return refuse(EOPNOTSUPP, "modify_qp_sched_elem: QP type {}", static_cast<int>(qp->qp_type)).value;
   if (!reliable && responder) return refuse(EINVAL, "modify_qp_sched_elem: only RC QPs answer").value;
-  Words general = caps(qp->context, kCapGeneral), qos = caps(qp->context, kCapQos);
+  Words general = current_caps(qp->context, kCapGeneral), qos = current_caps(qp->context, kCapQos);
   if (!prm::get<q::cap_qpc_extension>(general.data()) || !prm::get<q::cap_nic_qp_scheduling>(qos.data()))
     return refuse(EOPNOTSUPP, "modify_qp_sched_elem: the device does not schedule QPs").value;
   if (qp->state != IBV_QPS_INIT && qp->state != IBV_QPS_RTS)
@@ -178,7 +168,7 @@ UHCA_EXPORT int mlx5dv_modify_qp_sched_elem(ibv_qp* qp, const mlx5dv_sched_leaf*
 UHCA_EXPORT int mlx5dv_modify_qp_udp_sport(ibv_qp* qp, std::uint16_t udp_sport) {
   if (!ours(qp->context)) return EOPNOTSUPP;
   if ((qp->qp_type != IBV_QPT_RC && qp->qp_type != IBV_QPT_UC) || qp->state != IBV_QPS_RTS ||
-      !prm::get<q::cap_rts2rts_qp_udp_sport>(caps(qp->context, kCapGeneral).data()))
+      !prm::get<q::cap_rts2rts_qp_udp_sport>(current_caps(qp->context, kCapGeneral).data()))
     return refuse(EOPNOTSUPP, "modify_qp_udp_sport: RC and UC QPs in RTS, on devices that can").value;
   Words in(prm::rts2rts_qp_in::kBytes);
   void* qpc = prm::at<prm::rts2rts_qp_in::qpc>(static_cast<void*>(in.data()));

@@ -80,6 +80,7 @@ struct Context {
   std::uint32_t num_ports;
   std::uint32_t num_dyn_bfregs;
   std::uint32_t dump_fill_mkey;  // kInvalidLkey: none
+  std::uint64_t max_dm_size;     // bytes
   std::uint8_t cmds_supp_uhw;
   bool ece;
   bool real_time_ts;
@@ -310,6 +311,8 @@ void fill_srq_ops(verbs_context_ops* ops);     // srq.cpp
 void fill_qp_ops(verbs_context_ops* ops);      // qp.cpp
 void fill_wq_ops(verbs_context_ops* ops);      // wq.cpp
 void fill_flow_ops(verbs_context_ops* ops);    // flow.cpp
+void fill_dm_ops(verbs_context_ops* ops);      // dm.cpp
+void get_dm(ibv_dm* in, mlx5dv_dm* out);       // for mlx5dv_init_obj
 
 // cq.cpp
 ibv_cq_ex* create_cq(ibv_context* context, const ibv_cq_init_attr_ex* attr, const mlx5dv_cq_init_attr* dv, bool extended);

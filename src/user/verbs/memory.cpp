@@ -148,6 +148,14 @@ UHCA_EXPORT void ibv_unimport_mr(ibv_mr* mr) {
   get_ops(mr->context)->unimport_mr(mr);
 }
 
+UHCA_EXPORT ibv_dm* ibv_import_dm(ibv_context* context, std::uint32_t handle) {
+  return get_ops(context)->import_dm(context, handle);
+}
+
+UHCA_EXPORT void ibv_unimport_dm(ibv_dm* dm) {
+  get_ops(dm->context)->unimport_dm(dm);
+}
+
 UHCA_EXPORT void* ibv_alloc_buf(ibv_pd* pd, std::size_t size, ibv_buf** buf) {
   if (!size) return fail_null<void>(EINVAL);
   return get_ops(pd->context)->alloc_buf(pd, size, buf);
