@@ -179,7 +179,7 @@ UHCA_EXPORT int mlx5dv_modify_qp_udp_sport(ibv_qp* qp, std::uint16_t udp_sport) 
 UHCA_EXPORT int mlx5dv_dci_stream_id_reset(ibv_qp* qp, std::uint16_t stream_id) {
   if (!ours(qp->context)) return EOPNOTSUPP;
   if (!to_ctx(qp->context)->caps.dci_streams_caps.max_log_num_errored || qp->state != IBV_QPS_RTS ||
-      !prm::get<q::cap_qpc_extension>(caps(qp->context, kCapGeneral).data()))
+      !prm::get<q::cap_qpc_extension>(current_caps(qp->context, kCapGeneral).data()))
     return refuse(EOPNOTSUPP, "dci_stream_id_reset: QPs in RTS, on devices that have streams").value;
   if (qp->qp_type != IBV_QPT_DRIVER || to_qp(qp)->dc_type != MLX5DV_DCTYPE_DCI)
     return refuse(EINVAL, "dci_stream_id_reset: QPN {:#x} is no DCI", qp->qp_num).value;
@@ -191,7 +191,7 @@ UHCA_EXPORT int mlx5dv_dci_stream_id_reset(ibv_qp* qp, std::uint16_t stream_id) 
 
 UHCA_EXPORT int mlx5dv_map_ah_to_qp(ibv_ah* ibah, std::uint32_t qp_num) {
   if (!ours(ibah->context)) return EOPNOTSUPP;
-  Words general = caps(ibah->context, kCapGeneral);
+  Words general = current_caps(ibah->context, kCapGeneral);
   // On RoCE every address handle is global.
   if (!(prm::get<prm::cmd_hca_cap::general_obj_types>(general.data()) & q::kObjTypesAvQpMapping))
     return refuse(EOPNOTSUPP, "map_ah_to_qp: the device maps no addresses").value;
