@@ -168,10 +168,13 @@ inline constexpr std::uint32_t kInvalidLkey = 0x100;  // ends the scatter list o
 // Doorbell records: a pair of big-endian 32-bit words (mlx5dv.h: MLX5_RCV_DBR, MLX5_SND_DBR; CQ: MLX5_CQ_SET_CI, MLX5_CQ_ARM_DB).
 inline constexpr std::size_t kRcvDbr = 0;  // word index: receive counter, 16 bits (SRQ: full counter)
 inline constexpr std::size_t kSndDbr = 1;  // word index: send counter in basic blocks, 16 bits
+inline constexpr std::size_t kDoorbellRecord = 8;  // bytes
 inline constexpr std::size_t kCqSetCi = 0;   // word index: consumer index, 24 bits
 inline constexpr std::size_t kCqArmDb = 1;   // word index: sn << 28 | cmd | ci
 inline constexpr std::uint32_t kCqDbReqNot = 0u << 24;     // any completion
 inline constexpr std::uint32_t kCqDbReqNotSol = 1u << 24;  // solicited completions and errors only
+// What drivers that have not armed a CQ yet write there (Linux cq.c: MLX5_CQ_INIT_CMD_SN), after its creation: no arm.
+inline constexpr std::uint32_t kCqInitCmdSn = 2u << 28;
 
 // Inside a UAR page of 4 KiB.
 inline constexpr std::size_t kUarPageSize = 4096;

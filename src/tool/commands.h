@@ -38,6 +38,7 @@ int why(const LaunchOptions& options);
 struct PciOptions {
   std::string socket;
   std::string netdev;
+  bool write_combining = false;
   bool trace = false;
   TraceFormat format;
   std::string output;  // of the trace; empty: standard error

@@ -86,6 +86,8 @@ int main(int argc, char** argv) {
   pci_app->add_option("--netdev", p.netdev,
                       "Connect the port to the wire of this interface: a tap device, or any other through a packet socket (default: the "
                       "host switch, as another function of the host's adapter)");
+  pci_app->add_flag("--write-combining", p.write_combining,
+                    "Offer BlueFlame: WQEs that come with their doorbells. Each costs a guest eight trapped stores instead of one");
   pci_app->add_flag("--trace", p.trace, "Print the driver's commands, decoded, and what happens on the bus");
   pci_app->add_option("--layers", p.format.layers,
                       "Layers of the trace: pci,cmd,wqe,doorbell,frame,state,cqe,eqe,irq,refuse (default: cmd,pci,refuse)");

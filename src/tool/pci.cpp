@@ -68,7 +68,7 @@ int pci(const PciOptions& options) {
   if (options.trace && (printer = start_printer(options)) == 0) return 1;
 
   int status = 1;
-  auto served = pci::serve_hca({.socket = options.socket, .netdev = options.netdev});
+  auto served = pci::serve_hca({.socket = options.socket, .netdev = options.netdev, .write_combining = options.write_combining});
   if (!served.ok()) {
     std::fprintf(stderr, "uhca: %s: %s\n", options.socket.c_str(), std::strerror(served.code()));
   } else {

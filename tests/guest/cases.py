@@ -42,10 +42,11 @@ def own_libraries():
 
 
 def pyverbs(kernel=None):
+    """With BlueFlame: one of the tests maps a page with write combining, the others post through registers."""
     set_up()
     ids = os.path.join(HERE, "pyverbs_ids.txt")
     with Host("pyverbs") as h:
-        out = h.finish(h.guest("pyverbs.sh", h.device(), modules=RDMA_CM + " ib_umad", limit=1200, kernel=kernel,
+        out = h.finish(h.guest("pyverbs.sh", h.device("hca", "--write-combining"), modules=RDMA_CM + " ib_umad", limit=1200, kernel=kernel,
                                options=["--smp", "2", "--mem", "2G", "--python", "--file", ids]))[0]
         found = results(out)
         with open(ids) as f:

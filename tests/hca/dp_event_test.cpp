@@ -101,7 +101,7 @@ TEST_F(DpEvent, WhatTheRecordOfANewCqHoldsIsNoArm) {
   End e, peer = make_end();
   e.rcq = bench.create_cq(6);
   auto request = bench.cq_request(6, e.scq);
-  store_be<std::uint32_t>(bench.bus.host(e.scq.dbr) + 4, 2u << 28);  // as Linux starts it
+  store_be<std::uint32_t>(bench.bus.host(e.scq.dbr) + 4, prm::kCqInitCmdSn);
   Reply created = bench.cmd.exec(request);
   ASSERT_TRUE(created.ok());
   e.scq.cqn = created.get<prm::create_cq_out::cqn>();
@@ -115,8 +115,12 @@ TEST_F(DpEvent, WhatTheRecordOfANewCqHoldsIsNoArm) {
   path_b.remote_qpn = e.qp.qpn;
   bench.connect(e.qp, path_a);
   bench.connect(peer.qp, path_b);
+  // Nor what it holds a moment later: Linux writes it when the command has been answered.
+  bench.bus.put_be32(e.rcq.dbr + 4, prm::kCqInitCmdSn);
   post_recv(peer, {sge(dst, 64)});
   post(e, {.sges = {sge(src, 8)}});
+  post_recv(e, {sge(dst, 64)});
+  post(peer, {.sges = {sge(src, 8)}});
   run();
   EXPECT_TRUE(comp_events().empty());
   EXPECT_EQ(bench.hca.armed_cqs(), 0u);

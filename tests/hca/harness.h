@@ -137,7 +137,8 @@ class FakeBus final : public pci::Bus {
   bool resolve(pci::DmaAddr addr, std::size_t len, pci::DmaDir dir, pci::HostRange* out) override {
     std::lock_guard<std::mutex> g(mutex_);
     if (area == nullptr || !check(addr, len, dir == pci::DmaDir::kToDevice ? kRead : kWrite)) return false;
-    *out = {reinterpret_cast<std::uintptr_t>(mem_ + (addr - kBase)), kRange, area->range_states()[kRange].load()};
+    *out = {reinterpret_cast<std::uintptr_t>(mem_ + (addr - kBase)), kRange, area->range_states()[kRange].load(),
+            &area->range_states()[kRange]};
     return true;
   }
   const char* last_fault() const override { return fault_; }

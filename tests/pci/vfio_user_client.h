@@ -46,6 +46,10 @@ class RecordingEngine final : public Engine {
     }
     if (offset == kRaise) bus_.raise(static_cast<unsigned>(value));
   }
+  void mmio_write_line(std::uint64_t offset, const std::array<std::uint64_t, 8>& words) override {
+    std::lock_guard lock(mutex_);
+    writes_.push_back({offset, words[0], 64});
+  }
   void reset() override { ++resets; }
   void uar_store(std::uint64_t, std::uint64_t) override {}
   void look_at_send_queue(std::uint32_t) override {}
@@ -84,7 +88,7 @@ class NoPort final : public wire::Port {
 };
 
 struct Rig {
-  Rig() {
+  explicit Rig(bool combine_writes = false) : device({0x15b3, 0x101d}, bus, engine, combine_writes) {
     safecopy::install_handler();
     path = "/tmp/uhca-vfio-user-test-" + std::to_string(getpid()) + ".sock";
     Status s = server.listen(path);
@@ -101,7 +105,7 @@ struct Rig {
   GuestBus bus;
   RecordingEngine engine{bus};
   NoPort port;
-  Device device{{0x15b3, 0x101d}, bus, engine};
+  Device device;
   Server server{device, engine, port};
   std::string path;
   int stop = -1;

@@ -159,6 +159,27 @@ TEST(VfioUser, PostedAndCombinedWrites) {
   EXPECT_EQ(c.call(Command::kRegionWriteMulti, multi).error, static_cast<unsigned>(EINVAL));
 }
 
+TEST(VfioUser, CopiesThatATrapTookApartAreWholeAgain) {
+  Rig rig(true);
+  Client c(rig);
+  for (std::uint64_t copy = 0; copy < 2; ++copy)
+    for (std::uint64_t i = 0; i < 8; ++i) c.write<std::uint64_t>(0, 0x10800 + i * 8, copy << 8 | i);
+  auto w = rig.engine.take_writes();
+  ASSERT_EQ(w.size(), 9u);  // the first copy showed what the page is for
+  EXPECT_EQ(w[8], (RecordingEngine::Write{0x10800, 1 << 8, 64}));
+  // A doorbell of 8 bytes arrives by itself, when nothing follows it.
+  c.write<std::uint64_t>(0, 0x10800, 5);
+  while ((w = rig.engine.take_writes()).empty()) usleep(100);
+  EXPECT_EQ(w, (std::vector<RecordingEngine::Write>{{0x10800, 5, 8}}));
+  // A read does not overtake what was written before it.
+  for (std::uint64_t i = 0; i < 16; ++i) c.write<std::uint64_t>(0, 0x10800 + i % 8 * 8, i);
+  c.write<std::uint64_t>(0, 0x10800, 6);
+  c.read<std::uint32_t>(0, 0x10);
+  w = rig.engine.take_writes();
+  ASSERT_FALSE(w.empty());
+  EXPECT_EQ(w.back(), (RecordingEngine::Write{0x10800, 6, 8}));
+}
+
 // More posted writes in one piece than the server looks at in one turn: the read behind them must not wait for a wake-up that the
 // socket, already empty, cannot give.
 TEST(VfioUser, ManyPostedWritesAtOnce) {

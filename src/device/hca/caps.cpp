@@ -115,7 +115,7 @@ void fill_general(std::uint8_t* c, const HcaConfig& config) {
   prm::set<cap::uar_4k>(c, 1);
   prm::set<cap::uar_sz>(c, 5);  // 32 MiB
   prm::set<cap::num_of_uars_per_page>(c, 1);
-  prm::set<cap::bf>(c, 0);  // WQEs always come from memory: a copy through a register would only cost more stores
+  prm::set<cap::bf>(c, config.blue_flame ? 1 : 0);  // else WQEs come from memory: a copy through a register would only cost more stores
   prm::set<cap::log_bf_reg_size>(c, 9);
   prm::set<cap::log_pg_sz>(c, 12);
   prm::set<cap::device_frequency_mhz>(c, 1000);  // the free-running timer counts nanoseconds

@@ -120,7 +120,6 @@ Status create_cq(Command& c) {
   cq->period = prm::get<prm::cqc::cq_period>(cqc);
   cq->max_count = prm::get<prm::cqc::cq_max_count>(cqc);
   if (Status s = take_period_mode(c, cqc, *cq); s != Status::OK) return s;
-  cq->arm_sn = 4;
   if (prm::get<prm::cqc::cqe_comp_en>(cqc) && prm::get<prm::cqc::mini_cqe_res_format>(cqc) == kMiniReserved)
     return c.refuse(Status::BAD_PARAM, "mini CQE format {}", prm::get<prm::cqc::mini_cqe_res_format>(cqc));
   if (prm::get<prm::cqc::apu_cq>(cqc)) return c.refuse(Status::BAD_PARAM, "APU CQs are not offered");
@@ -132,6 +131,7 @@ Status create_cq(Command& c) {
     if (Status s = take_umem_dbr(c, prm::get<prm::umem_ref::cqc_dbr_umem_id>(cqc), cq->dbr, cq->dbr); s != Status::OK) return s;
   }
   if (bad_dbr(cq->dbr)) return c.refuse(Status::BAD_PARAM, "doorbell record at {:#x}", cq->dbr);
+  cq->dbr_window.open(c.hca.bus(), cq->dbr, prm::kDoorbellRecord);
   Status s = buffer_of(c, cqc, c.tail(prm::create_cq_in::kBytes), cq->cqe_size, cq->buf, cq->log_size);
   if (s != Status::OK) return s;
   // What stands in the record now is no arm (Linux starts it with a sequence number of its own, MLX5_CQ_INIT_CMD_SN).

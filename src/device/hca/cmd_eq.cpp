@@ -24,6 +24,7 @@ Status take_queue_buffer(Command& c, std::span<const std::uint8_t> pas, unsigned
     if (a == 0 || (a & (page - 1)) != 0) return c.refuse(Status::BAD_PARAM, "page {} at {:#x} is not aligned to {:#x}", i, a, page);
     out.pages.push_back(a);
   }
+  out.open_window(c.hca.bus());
   return Status::OK;
 }
 

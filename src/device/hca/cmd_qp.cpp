@@ -98,6 +98,7 @@ Status take_queues(Command& c, Qp& qp, const std::uint8_t* qpc) {
     if (Status s = take_umem_dbr(c, prm::get<prm::umem_ref::qpc_dbr_umem_id>(qpc), qp.dbr, qp.dbr); s != Status::OK) return s;
   }
   if (bad_dbr(qp.dbr)) return c.refuse(Status::BAD_PARAM, "doorbell record at {:#x}", qp.dbr);
+  qp.dbr_window.open(c.hca.bus(), qp.dbr, prm::kDoorbellRecord);
   if (c.get<prm::create_qp_in::wq_umem_valid>())
     return take_umem_buffer(c, c.get<prm::umem_ref::qp_umem_id>(), c.get<prm::umem_ref::qp_umem_offset>(), bytes, qp.buf);
   return take_queue_buffer(c, c.tail(prm::create_qp_in::kBytes), prm::get<prm::qpc::log_page_size>(qpc) + 12,

@@ -3,6 +3,7 @@
 #include "device/hca/cmd_handlers.h"
 #include "device/hca/mkey_access.h"
 #include "prm/hca_cap.h"
+#include "prm/wqe.h"
 
 namespace uhca::hca::cmd {
 Status create_uctx(Command& c) {
@@ -72,14 +73,14 @@ Status take_umem_buffer(Command& c, std::uint32_t id, std::uint64_t offset, std:
   out.page_offset = static_cast<std::uint32_t>(from & (page - 1));
   out.bytes = bytes;
   out.pages.assign(m.pages.begin() + static_cast<std::ptrdiff_t>(first), m.pages.begin() + static_cast<std::ptrdiff_t>(last + 1));
+  out.open_window(c.hca.bus());
   c.umems.push_back(id);
   return Status::OK;
 }
 
 Status take_umem_dbr(Command& c, std::uint32_t id, std::uint64_t offset, pci::DmaAddr& dbr) {
-  constexpr std::uint64_t kRecord = 8;
   QueueBuffer b;
-  if (Status s = take_umem_buffer(c, id, offset, kRecord, b); s != Status::OK) return s;
+  if (Status s = take_umem_buffer(c, id, offset, prm::kDoorbellRecord, b); s != Status::OK) return s;
   dbr = b.at(0);
   // Aligned, it lies in one page.
   return bad_dbr(dbr) ? c.refuse(Status::BAD_PARAM, "doorbell record at {:#x} of umem {:#x}", offset, id) : Status::OK;

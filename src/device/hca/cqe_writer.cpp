@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/trace.h"
 #include "device/hca/cq_moderation.h"
+#include "device/hca/doorbell_record.h"
 #include "device/hca/eqe_writer.h"
 #include "prm/wqe.h"
 
@@ -46,6 +47,7 @@ bool exists_behind(std::uint32_t pi, std::uint32_t ci) {
 
 void act_on_arm(Lane& lane, Cq& cq, std::uint32_t word) {
   cq.arm_word = word;
+  if (word == prm::kCqInitCmdSn && cq.arm_sn == Cq::kNeverArmed) return;
   if (cq.arm_sn == (word >> 28 & 3)) return;
   bool solicited = (word & prm::kCqDbReqNotSol) != 0;
   cq.arm_ci = word & kIndexMask;
@@ -56,9 +58,17 @@ void act_on_arm(Lane& lane, Cq& cq, std::uint32_t word) {
 }
 
 bool load_record(Lane& lane, const Cq& cq, std::size_t word, std::uint32_t* v) {
-  if (!lane.bus.dma_load32(cq.dbr + word * 4, v)) return false;
-  *v = byteswap(*v);
-  return true;
+  return hca::load_record(lane.bus, cq.dbr_window, cq.dbr, word, v);
+}
+
+// The owner bit is in the last byte.
+bool store_cqe(Lane& lane, const Cq& cq, std::uint64_t off, const std::uint8_t (&e)[prm::cqe64::kBytes]) {
+  {
+    rcu::ReadSection section;
+    std::byte* p = off + sizeof e <= cq.buf.bytes ? cq.buf.window.writable_at(off) : nullptr;
+    if (p != nullptr && safecopy::copy_last_byte_last(p, e, sizeof e)) return true;
+  }
+  return lane.bus.dma_write_last_byte_last(cq.buf.at(off), e, sizeof e);
 }
 
 // Whether there is room; refreshes the consumer index only when there seems to be none.
@@ -169,12 +179,11 @@ void post_cqe(Lane& lane, Cq& cq, std::uint32_t number, std::uint8_t (&e)[prm::c
     fail_cq(lane, cq, "its buffer is smaller than its size");
     return;
   }
-  pci::DmaAddr at = cq.buf.at(off);
   if (!data.empty() && !place_inline(lane, cq, off, data, e)) {
     fail_cq(lane, cq, lane.bus.last_fault());
     return;
   }
-  if (!lane.bus.dma_write_last_byte_last(at, e, sizeof e)) {  // the owner bit
+  if (!store_cqe(lane, cq, off, e)) {
     fail_cq(lane, cq, lane.bus.last_fault());
     return;
   }

@@ -66,7 +66,7 @@ void DataPath::raw_queue_destroyed(RawQueue& q) {
 void DataPath::dct_drained(Dct& dct) {
   end_sessions(impl_->enter(), dct);
 }
-void DataPath::mkey_changed(const Mkey& mkey) {
+void DataPath::mkey_changed(Mkey& mkey) {
   impl_->lane.publisher.mkey(mkey);
 }
 // Keys are looked up for every packet: nothing else here refers to one.
@@ -81,6 +81,9 @@ void DataPath::fill_qpc(Qp& qp, void* qpc) {
 
 void DataPath::uar_store(std::uint64_t offset_in_page, std::uint32_t uar_index, std::uint64_t value) {
   hca::uar_store(impl_->enter(), offset_in_page, uar_index, value);
+}
+void DataPath::blue_flame_write(std::uint64_t offset_in_page, std::uint32_t uar_index, const std::array<std::uint64_t, 8>& words) {
+  hca::blue_flame_write(impl_->enter(), offset_in_page, uar_index, words);
 }
 void DataPath::look_at_send_queue(Qp& qp) {
   if (qp.transport != nullptr) hca::look_at_send_queue(impl_->enter(), qp);

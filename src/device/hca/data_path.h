@@ -30,8 +30,8 @@ class DataPath {
   // Before the object is erased: forgets timers, queued frames, references. To RESET likewise through qp_state_changed.
   void qp_destroyed(Qp& qp);
   void cq_destroyed(Cq& cq);
-  void cq_moderation_changed();         // of any CQ: events that were held back may be due
-  void mkey_changed(const Mkey& mkey);  // or new
+  void cq_moderation_changed();   // of any CQ: events that were held back may be due
+  void mkey_changed(Mkey& mkey);  // or new
   void mkey_destroyed(Mkey& mkey);
   // The limit was set; before the object is erased.
   void srq_armed(Srq& srq);
@@ -45,6 +45,7 @@ class DataPath {
 
   // ---- doorbells (the stored bytes as a little-endian number; hints only)
   void uar_store(std::uint64_t offset_in_page, std::uint32_t uar_index, std::uint64_t value);
+  void blue_flame_write(std::uint64_t offset_in_page, std::uint32_t uar_index, const std::array<std::uint64_t, 8>& words);
   void look_at_send_queue(Qp& qp);
   void look_at_raw_queue(RawQueue& q);
   void look_at_cq(Cq& cq);

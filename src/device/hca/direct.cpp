@@ -31,16 +31,9 @@ bool is_word(const RangePiece& p) {
   return p.bytes <= 8 && p.address / 8 == (p.address + p.bytes - 1) / 8;
 }
 
-// What process_vm_* takes. The last byte that lands with a peer becomes a piece of its own, as its program may wait for it; ours learns of
-// the end from the completion.
-std::size_t to_iovecs(std::span<const RangePiece> pieces, bool with_peer, std::span<iovec> out) {
+std::size_t to_iovecs(std::span<const RangePiece> pieces, std::span<iovec> out) {
   std::size_t n = 0;
-  for (const RangePiece& p : pieces) {
-    auto at = reinterpret_cast<std::byte*>(p.address);
-    bool split = with_peer && &p == &pieces.back() && !is_word(p);
-    out[n++] = {at, p.bytes - (split ? 1 : 0)};
-    if (split) out[n++] = {at + p.bytes - 1, 1};
-  }
+  for (const RangePiece& p : pieces) out[n++] = {reinterpret_cast<void*>(p.address), p.bytes};
   return n;
 }
 
@@ -59,6 +52,15 @@ bool still_there(void* area, const RangePiece& p) {
 }
 
 bool Pieces::add(pci::Bus& bus, const KeyView& view, std::uint64_t va, std::uint64_t len, pci::DmaDir dir) {
+  if (view.mkey != nullptr) {
+    const pci::HostWindow& w = view.mkey->window;
+    const std::uint64_t off = va - view.mkey->start;
+    if (const std::byte* at = dir == pci::DmaDir::kFromDevice ? w.writable_at(off) : w.at(off)) {
+      if (n_ == pieces_.size()) return false;
+      pieces_[n_++] = {reinterpret_cast<std::uintptr_t>(at), w.range().state, len, w.range().range};
+      return true;
+    }
+  }
   while (len > 0) {
     std::size_t piece;
     pci::DmaAddr at = translate(view, va, len, &piece);
@@ -95,10 +97,17 @@ bool Pieces::add(const void* at, std::size_t len) {
 }
 
 bool copy_between(pid_t pid, CopyWay way, std::span<const RangePiece> ours, std::span<const RangePiece> theirs) {
-  std::array<iovec, kMaxPieces> near;
-  std::array<iovec, kMaxPieces + 1> far;
-  if (theirs.size() > kMaxPieces) return false;
-  std::size_t nnear = to_iovecs(ours, false, near), nfar = to_iovecs(theirs, way == CopyWay::kToThem, far);
+  std::array<iovec, kMaxPieces + 1> near;
+  std::array<iovec, kMaxPieces> far;
+  if (ours.empty() || ours.size() > kMaxPieces || theirs.empty() || theirs.size() > kMaxPieces) return false;
+  std::size_t nnear = to_iovecs(ours, near), nfar = to_iovecs(theirs, far);
+  // The last byte that lands with a peer is a copy of its own, as its program may wait for it (ours learns of the end from the
+  // completion). Each piece of the near side is one: the kernel's string instructions order their stores among each other, not within
+  // (Intel SDM vol. 3, 9.2.4). Cutting the far side would make it look the page up again.
+  if (iovec& last = near[nnear - 1]; way == CopyWay::kToThem && last.iov_len > 1 && !is_word(theirs.back())) {
+    --last.iov_len;
+    near[nnear++] = {static_cast<std::byte*>(last.iov_base) + last.iov_len, 1};
+  }
   std::uint64_t len = 0;
   for (const RangePiece& p : ours) len += p.bytes;
   int saved = errno;

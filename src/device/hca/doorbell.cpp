@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "device/hca/doorbell.h"
 
+#include <cstring>
+
 #include "base/trace.h"
 #include "base/types.h"
 #include "device/hca/cqe_writer.h"
@@ -31,6 +33,28 @@ void uar_store(Lane& lane, std::uint64_t offset, std::uint32_t uar, std::uint64_
   if (qp != nullptr) return;
   RawQueue* sq = lane.objects.raw_queue(static_cast<std::uint32_t>(v) >> 8);
   if (sq != nullptr && sq->send && sq->uar == uar) look_at_raw_queue(lane, *sq);
+}
+
+void blue_flame_write(Lane& lane, std::uint64_t offset, std::uint32_t uar, const std::array<std::uint64_t, 8>& words) {
+  if (offset < prm::kUarBlueFlame) {
+    for (unsigned i = 0; i < words.size(); ++i) uar_store(lane, offset + i * 8, uar, words[i]);
+    return;
+  }
+  std::uint8_t wqe[prm::kSendWqeBb];
+  std::memcpy(wqe, words.data(), sizeof wqe);
+  BlueFlame copy;
+  if (prm::get<prm::wqe_ctrl_seg::ds>(wqe) * prm::kWqeDsUnit <= sizeof wqe)
+    copy = {wqe, static_cast<std::uint16_t>(prm::get<prm::wqe_ctrl_seg::wqe_index>(wqe))};
+  const std::uint32_t number = static_cast<std::uint32_t>(prm::get<prm::wqe_ctrl_seg::qpn>(wqe));
+  if (trace::on()) trace::Event("doorbell", "BLUE_FLAME").hex("qpn", number).num("wqe", copy.index);
+  Qp* qp = lane.objects.qp(number);
+  RawQueue* sq = qp == nullptr ? lane.objects.raw_queue(number) : nullptr;
+  if (qp != nullptr) qp->blue_flame = copy;
+  if (sq != nullptr) sq->blue_flame = copy;
+  uar_store(lane, offset, uar, words[0]);
+  // Whatever was not taken from the copy comes from memory, later.
+  if (qp != nullptr) qp->blue_flame = {};
+  if (sq != nullptr) sq->blue_flame = {};
 }
 
 void look_at_send_queue(Lane& lane, Qp& qp) {

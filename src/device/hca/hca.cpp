@@ -115,6 +115,15 @@ void Hca::mmio_write(std::uint64_t offset, std::uint64_t value, unsigned size) {
   for (unsigned i = 0; i < size; i += 4) write_register(offset + i, byteswap(static_cast<std::uint32_t>(value >> (8 * i))));
 }
 
+void Hca::mmio_write_line(std::uint64_t offset, const std::array<std::uint64_t, 8>& words) {
+  if (offset < kUarStart || offset >= std::uint64_t{kFirstVar} * 4096) {
+    Function::mmio_write_line(offset, words);
+    return;
+  }
+  Entry e(*this);
+  data_path_->blue_flame_write(offset % 4096, static_cast<std::uint32_t>(offset / 4096), words);
+}
+
 void Hca::reset_locked() {
   commands_->forget_objects();
   commands_->reset();

@@ -55,6 +55,7 @@ struct HcaConfig {
   unsigned drives_per_clock = 1;  // how many calls of drive(false) with nothing to do share one reading of the clock
   void* published = nullptr;      // zeroed memory that other functions of the host see (published.h); nullptr: none
   bool shares_mac = false;        // other functions of the port have the same address
+  bool blue_flame = false;        // WQEs may come with their doorbells: the home delivers 64 bytes in one write
   bool one_sided = true;          // execute WRITE and READ on what they publish (fast_path.h)
 };
 
@@ -78,6 +79,7 @@ class Hca final : public pci::Engine {
   std::size_t bar0_size() const override { return kBar0Size; }
   std::uint64_t mmio_read(std::uint64_t offset, unsigned size) override;
   void mmio_write(std::uint64_t offset, std::uint64_t value, unsigned size) override;
+  void mmio_write_line(std::uint64_t offset, const std::array<std::uint64_t, 8>& words) override;
   void reset() override;
 
   // pci::Engine

@@ -15,6 +15,7 @@
 #include "device/hca/flow_steering.h"
 #include "device/hca/number_map.h"
 #include "device/pci/bus.h"
+#include "device/pci/host_window.h"
 #include "prm/cmd_object.h"
 #include "prm/context.h"
 #include "prm/cq_moderation.h"
@@ -29,7 +30,14 @@ struct QueueBuffer {
   unsigned log_page = 12;
   std::uint32_t page_offset = 0;  // bytes
   std::uint64_t bytes = 0;        // usable size
+  pci::HostWindow window;         // on all of it
 
+  void open_window(pci::Bus& bus) {
+    if (pages.empty() || bytes == 0) return window.close();
+    for (std::size_t i = 1; i < pages.size(); ++i)
+      if (pages[i] != pages[0] + (std::uint64_t{i} << log_page)) return window.close();
+    window.open(bus, at(0), bytes);
+  }
   pci::DmaAddr at(std::uint64_t off) const {
     off += page_offset;
     return pages[off >> log_page] + (off & ((std::uint64_t{1} << log_page) - 1));
@@ -60,6 +68,7 @@ struct Mkey {
   std::uint64_t len = 0;         // bytes
   unsigned log_page = 12;
   std::uint64_t memic = 0;                           // mode kMemic: where the key's address 0 lies, as an offset in the BAR
+  pci::HostWindow window;                            // on [start, start + len), if that is one range
   std::vector<pci::DmaAddr> mtt;                     // page addresses, flag bits removed; entry 0 holds the page of `start`
   std::vector<Klm> klms;                             // modes kKlms and kKsm
   std::uint32_t octwords = 0;                        // room for translations, in 16-byte units: what a UMR may load
@@ -86,6 +95,7 @@ struct Cq {
   unsigned cqe_size = 64;  // 64 or 128
   QueueBuffer buf;
   pci::DmaAddr dbr = 0;
+  pci::HostWindow dbr_window;
   std::uint32_t uar = 0;
   std::uint32_t eqn = 0;
   bool overrun_ignore = false;
@@ -94,7 +104,8 @@ struct Cq {
   std::uint32_t pi = 0;    // CQEs written since creation
   std::uint32_t ci = 0;    // consumer index last read from the doorbell record, 24 bits
   enum class Arm : std::uint8_t { kNone, kAny, kSolicited } arm = Arm::kNone;
-  std::uint32_t arm_sn = 0;  // sequence number of the last arm that was acted on (2 bits), 4: none yet
+  static constexpr std::uint32_t kNeverArmed = 4;
+  std::uint32_t arm_sn = kNeverArmed;  // sequence number of the last arm that was acted on (2 bits)
   std::uint32_t arm_ci = 0;
   std::uint32_t arm_word = 0;      // doorbell record word 1 as last acted on
   std::uint32_t solicited_pi = 0;  // `pi` just behind the last solicited or error CQE
@@ -152,6 +163,12 @@ struct Srq {
   std::array<std::uint8_t, prm::rmpc::kBytes> context{};  // as created: rmpc, srqc or xrc_srqc
 };
 
+// The WQE that came with the doorbell: taken from there, not from memory, if its turn is now.
+struct BlueFlame {
+  const std::uint8_t* wqe = nullptr;  // 64 bytes, while the doorbell is being served
+  std::uint16_t index = 0;
+};
+
 // An Ethernet send or receive queue (SQ, RQ): QPNs, SQNs and RQNs are disjoint.
 struct RawQueue {
   enum class State : std::uint8_t { kReset = 0, kReady = 1, kError = 3 };
@@ -167,6 +184,7 @@ struct RawQueue {
   unsigned log_stride = 6;
   QueueBuffer buf;
   pci::DmaAddr dbr = 0;
+  BlueFlame blue_flame;             // SQ
   std::uint16_t hw_counter = 0;     // next WQE (RQ) or basic block (SQ) that the device takes, 16 bits as the doorbell record counts
   std::uint16_t sw_counter = 0;     // producer index as last read
   std::uint32_t segments_sent = 0;  // SQ: packets of the WQE at hw_counter that have left
@@ -217,6 +235,8 @@ struct Qp {
   bool has_rq = true;                                      // own receive queue (rq_type 0)
   QueueBuffer buf;                                         // RQ first, then SQ (qpc.no_sq / rq_type say what is there)
   pci::DmaAddr dbr = 0;
+  pci::HostWindow dbr_window;
+  BlueFlame blue_flame;
   unsigned log_sq_size = 0;  // basic blocks of 64 bytes
   bool has_sq = true;
   unsigned log_rq_size = 0;         // WQEs

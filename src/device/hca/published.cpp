@@ -41,17 +41,18 @@ std::uint32_t Publisher::fresh_seq() {
   return next_seq_++;
 }
 
-void Publisher::mkey(const Mkey& m) {
+void Publisher::mkey(Mkey& m) {
+  m.window.close();
+  if (is_direct(m)) m.window.open(bus_, m.mtt[0] + (m.start & ((std::uint64_t{1} << m.log_page) - 1)), m.len);
   if (tables_ == nullptr) return;
   std::uint32_t index = m.key >> 8;
   if (index >= kPublishedMkeys) return;
   PublishedMkey& e = tables_->mkeys[index];
   e.seq.store(0, memory_order_relaxed);
   std::atomic_thread_fence(memory_order_release);
-  if (!is_direct(m) || m.qpn != 0xffffff || (!m.rr && !m.rw)) return;
-  pci::HostRange r;
-  pci::DmaAddr first = m.mtt[0] + (m.start & ((std::uint64_t{1} << m.log_page) - 1));
-  if (!bus_.resolve(first, m.len, m.rw ? pci::DmaDir::kFromDevice : pci::DmaDir::kToDevice, &r)) return;
+  if (m.qpn != 0xffffff || (!m.rr && !m.rw)) return;
+  if ((m.rw ? m.window.writable_at(0) : m.window.at(0)) == nullptr) return;
+  const pci::HostRange& r = m.window.range();
   e.key.store(m.key, memory_order_relaxed);
   e.pd.store(m.pd, memory_order_relaxed);
   e.rights.store((m.rr ? kPublishedReadable : 0) | (m.rw ? kPublishedWritable : 0), memory_order_relaxed);

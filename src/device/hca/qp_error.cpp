@@ -7,6 +7,7 @@
 #include "base/trace.h"
 #include "device/hca/cqe_writer.h"
 #include "device/hca/dc.h"
+#include "device/hca/doorbell_record.h"
 #include "device/hca/eqe_writer.h"
 #include "device/hca/raw_queue.h"
 #include "device/hca/recv_queue.h"
@@ -21,8 +22,8 @@ constexpr Nanos kFirstErrorCheck = 1'000'000;  // 1 ms
 bool load_producer(Lane& lane, const Qp& qp, std::size_t word, std::uint16_t consumer, std::uint32_t size, std::uint16_t* out,
                    const char* queue) {
   std::uint32_t v;
-  if (!lane.bus.dma_load32(qp.dbr + word * 4, &v)) return false;
-  auto index = static_cast<std::uint16_t>(byteswap(v));
+  if (!load_record(lane.bus, qp.dbr_window, qp.dbr, word, &v)) return false;
+  auto index = static_cast<std::uint16_t>(v);
   if (static_cast<std::uint16_t>(index - consumer) > size) {
     static_cast<void>(refuse(EINVAL,
                              "QP {:#x}: the {} doorbell record says {}, but the queue of {} entries was last read up to {}: ignored",

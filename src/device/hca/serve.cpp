@@ -50,7 +50,7 @@ class Served final : public ServedHca {
   std::unique_ptr<hca::QpnLease> lease_;
   hca::Hca hca_;
   std::string description_;
-  vfio_user::Device device_{{hca_.config().vendor_id, hca_.config().device_id}, bus_, hca_};
+  vfio_user::Device device_{{hca_.config().vendor_id, hca_.config().device_id}, bus_, hca_, hca_.config().blue_flame};
   vfio_user::Server server_{device_, hca_, *port_};
 };
 
@@ -74,6 +74,7 @@ Result<std::unique_ptr<ServedHca>> serve_hca(const ServeConfig& config) {
   hc.netdev_mtu = mtu_for(*netdev);
   hc.num_vectors = Msix::kVectors;
   hc.offer_memic = false;  // the guest maps no part of the BAR as memory
+  hc.blue_flame = config.write_combining;
   std::unique_ptr<wire::Port> port;
   std::unique_ptr<hca::QpnLease> lease;
   std::string where;

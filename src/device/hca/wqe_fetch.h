@@ -65,12 +65,13 @@ struct SendRing {
   std::uint64_t offset;  // of the ring in the buffer, bytes
   unsigned log_size;     // basic blocks
   std::uint32_t number;  // that control segments must name
+  BlueFlame blue_flame = {};
 };
 inline SendRing ring_of(const Qp& qp) {
-  return {qp.buf, qp.sq_offset(), qp.log_sq_size, qp.qpn};
+  return {qp.buf, qp.sq_offset(), qp.log_sq_size, qp.qpn, qp.blue_flame};
 }
 inline SendRing ring_of(const RawQueue& sq) {
-  return {sq.buf, 0, sq.log_size, sq.number};
+  return {sq.buf, 0, sq.log_size, sq.number, sq.blue_flame};
 }
 
 // Reads the blocks of the WQE at `index` into w.raw and decodes the control segment.

@@ -8,6 +8,8 @@
 // (inproc.h), a QEMU guest behind vfio-user, or a unit test whose Bus checks every access.
 #pragma once
 
+#include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
@@ -21,6 +23,9 @@ struct HostRange {
   std::uint64_t address = 0;  // virtual address in the owner
   std::uint32_t range = 0;    // the IOMMU's range, and the state word that it has while the mapping lives
   std::uint64_t state = 0;
+  const std::atomic<std::uint64_t>* word = nullptr;  // where the state stands, in this process; outlives the mapping
+
+  bool live() const { return word != nullptr && word->load(std::memory_order_acquire) == state; }
 };
 
 enum class DmaDir : std::uint8_t { kToDevice, kFromDevice };
@@ -70,6 +75,10 @@ class Function {
   virtual std::size_t bar0_size() const = 0;
   virtual std::uint64_t mmio_read(std::uint64_t offset, unsigned size) = 0;
   virtual void mmio_write(std::uint64_t offset, std::uint64_t value, unsigned size) = 0;
+  // 64 bytes in one write, at a multiple of 64: what a processor's write-combining buffer sends. Words in ascending order.
+  virtual void mmio_write_line(std::uint64_t offset, const std::array<std::uint64_t, 8>& words) {
+    for (unsigned i = 0; i < 8; ++i) mmio_write(offset + i * 8, words[i], 8);
+  }
   // Function level reset: all objects gone, all numbers free, init segment as after power-on.
   virtual void reset() = 0;
 };

@@ -12,6 +12,7 @@ namespace uhca::pci {
 struct ServeConfig {
   std::string socket;  // path of the unix socket
   std::string netdev;  // interface to whose wire the port is connected; empty: the host switch, as another function of the adapter
+  bool write_combining = false;  // offer BlueFlame, and put together again what a trap takes apart (write_combiner.h)
 };
 
 class ServedHca {

@@ -57,8 +57,8 @@ bool in_pba(std::uint64_t offset) {
 
 }  // namespace
 
-Device::Device(const DeviceIdentity& identity, GuestBus& bus, Engine& engine)
-    : bus_(bus), engine_(engine), config_(config_identity(identity, engine)) {}
+Device::Device(const DeviceIdentity& identity, GuestBus& bus, Engine& engine, bool combine_writes)
+    : bus_(bus), engine_(engine), config_(config_identity(identity, engine)), combine_writes_(combine_writes), combiner_(engine) {}
 
 Status Device::handle(Message& m, Reply& reply) {
   auto command = static_cast<Command>(m.header.command);
@@ -216,6 +216,7 @@ int Device::check_access(std::uint32_t region, std::uint64_t offset, std::uint64
 }
 
 std::uint64_t Device::bar_read(std::uint64_t offset, unsigned size) {
+  combiner_.flush();
   if (!in_table(offset) && !in_pba(offset)) return engine_.mmio_read(offset, size);
   std::uint64_t word = offset & ~std::uint64_t{3};
   auto read32 = [&](std::uint64_t at) -> std::uint64_t {
@@ -229,6 +230,11 @@ std::uint64_t Device::bar_read(std::uint64_t offset, unsigned size) {
 void Device::bar_write(std::uint64_t offset, std::uint64_t value, unsigned size) {
   if (in_pba(offset)) return;  // read-only
   if (!in_table(offset)) {
+    if (combine_writes_ && size == 8) {
+      combiner_.store(offset, value, SystemClock::instance().now());
+      return;
+    }
+    combiner_.flush();
     engine_.mmio_write(offset, value, size);
     return;
   }
@@ -301,6 +307,7 @@ int Device::region_write_multi(Message& m, Reply& r) {
 }
 
 void Device::reset_function() {
+  combiner_.reset();
   engine_.reset();
   config_.reset();
   bus_.msix.reset();

@@ -15,6 +15,7 @@
 #include "device/pci/vfio_user_channel.h"
 #include "device/pci/vfio_user_dma.h"
 #include "device/pci/vfio_user_message.h"
+#include "device/pci/write_combiner.h"
 
 namespace uhca::pci::vfio_user {
 
@@ -37,8 +38,8 @@ inline constexpr std::uint32_t kMsixTable = 0x2000, kMsixPba = 0x3000;
 
 class Device {
  public:
-  // Both must outlive it.
-  Device(const DeviceIdentity& identity, GuestBus& bus, Engine& engine);
+  // Both must outlive it. `combine_writes`: 64-byte copies to BAR 0 reach the engine whole.
+  Device(const DeviceIdentity& identity, GuestBus& bus, Engine& engine, bool combine_writes = false);
 
   // A reply to one request: an errno, or a payload.
   struct Reply {
@@ -53,6 +54,9 @@ class Device {
   void disconnect();
   // Signals interrupts that came up.
   void deliver_interrupts() { bus_.msix.deliver(); }
+  // Stores that wait for others of their copy: by when to call give_up_waiting() (kNever: there are none).
+  Nanos waits_until() const { return combiner_.deadline(); }
+  void give_up_waiting(Nanos now) { combiner_.flush_late(now); }
 
  private:
   int version(Message& m, Reply& r);
@@ -74,6 +78,8 @@ class Device {
   GuestBus& bus_;
   Engine& engine_;
   ConfigSpace config_;
+  const bool combine_writes_;
+  WriteCombiner combiner_;
   bool negotiated_ = false;
 };
 

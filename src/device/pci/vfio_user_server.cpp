@@ -176,11 +176,12 @@ Status Server::run(int stop_fd) {
     if (backlog_) serve_client();
     if (accept_again_ <= clock.now()) resume_accepting();
     Nanos deadline = std::min(port_.service(clock.now()), accept_again_);
+    device_.give_up_waiting(clock.now());
     work();
     // Whoever sends from now on wakes us; what came before it could know is looked at here.
     port_.set_asleep(true);
     bool more = work() || backlog_;
-    deadline = std::min(deadline, engine_.next_deadline());
+    deadline = std::min({deadline, engine_.next_deadline(), device_.waits_until()});
     Nanos now = clock.now();
     Nanos left = more || deadline <= now ? 0 : deadline - now;
     timespec ts{static_cast<time_t>(left / 1'000'000'000), static_cast<long>(left % 1'000'000'000)};

@@ -404,6 +404,7 @@ bool IommuDomain::resolve(pci::DmaAddr addr, std::size_t len, pci::DmaDir dir, p
   if (p == nullptr || reach < len) return false;
   out->address = reinterpret_cast<std::uintptr_t>(p);
   out->range = number;
+  out->word = &s->state;
   return s->state.load(std::memory_order_acquire) == out->state;
 }
 
