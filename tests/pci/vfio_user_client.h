@@ -88,7 +88,7 @@ class NoPort final : public wire::Port {
 };
 
 struct Rig {
-  explicit Rig(bool combine_writes = false) : device({0x15b3, 0x101d}, bus, engine, combine_writes) {
+  explicit Rig(Nanos patience = 0) : device({0x15b3, 0x101d}, bus, engine, patience) {
     safecopy::install_handler();
     path = "/tmp/uhca-vfio-user-test-" + std::to_string(getpid()) + ".sock";
     Status s = server.listen(path);

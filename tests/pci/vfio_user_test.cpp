@@ -160,24 +160,29 @@ TEST(VfioUser, PostedAndCombinedWrites) {
 }
 
 TEST(VfioUser, CopiesThatATrapTookApartAreWholeAgain) {
-  Rig rig(true);
+  Rig rig(Nanos{3600} * 1'000'000'000);
   Client c(rig);
   for (std::uint64_t copy = 0; copy < 2; ++copy)
     for (std::uint64_t i = 0; i < 8; ++i) c.write<std::uint64_t>(0, 0x10800 + i * 8, copy << 8 | i);
   auto w = rig.engine.take_writes();
   ASSERT_EQ(w.size(), 9u);  // the first copy showed what the page is for
   EXPECT_EQ(w[8], (RecordingEngine::Write{0x10800, 1 << 8, 64}));
-  // A doorbell of 8 bytes arrives by itself, when nothing follows it.
+  // A read does not overtake what was written before it.
+  c.write<std::uint64_t>(0, 0x10800, 6);
+  EXPECT_TRUE(rig.engine.take_writes().empty());
+  c.read<std::uint32_t>(0, 0x10);
+  EXPECT_EQ(rig.engine.take_writes(), (std::vector<RecordingEngine::Write>{{0x10800, 6, 8}}));
+}
+
+TEST(VfioUser, ADoorbellAmongCopiesArrivesByItself) {
+  Rig rig(1);
+  Client c(rig);
+  for (std::uint64_t i = 0; i < 8; ++i) c.write<std::uint64_t>(0, 0x10800 + i * 8, i);
+  EXPECT_EQ(rig.engine.take_writes().size(), 8u);
   c.write<std::uint64_t>(0, 0x10800, 5);
+  std::vector<RecordingEngine::Write> w;
   while ((w = rig.engine.take_writes()).empty()) usleep(100);
   EXPECT_EQ(w, (std::vector<RecordingEngine::Write>{{0x10800, 5, 8}}));
-  // A read does not overtake what was written before it.
-  for (std::uint64_t i = 0; i < 16; ++i) c.write<std::uint64_t>(0, 0x10800 + i % 8 * 8, i);
-  c.write<std::uint64_t>(0, 0x10800, 6);
-  c.read<std::uint32_t>(0, 0x10);
-  w = rig.engine.take_writes();
-  ASSERT_FALSE(w.empty());
-  EXPECT_EQ(w.back(), (RecordingEngine::Write{0x10800, 6, 8}));
 }
 
 // More posted writes in one piece than the server looks at in one turn: the read behind them must not wait for a wake-up that the

@@ -37,7 +37,7 @@ class WriteCombining : public ::testing::Test {
   }
   static Recorder::Write line(std::uint64_t at) { return {at, {100, 101, 102, 103, 104, 105, 106, 107}}; }
   Recorder device;
-  WriteCombiner c{device};
+  WriteCombiner c{device, WriteCombiner::kPatience};
   Nanos now = 1;
 };
 

@@ -50,7 +50,8 @@ class Served final : public ServedHca {
   std::unique_ptr<hca::QpnLease> lease_;
   hca::Hca hca_;
   std::string description_;
-  vfio_user::Device device_{{hca_.config().vendor_id, hca_.config().device_id}, bus_, hca_, hca_.config().blue_flame};
+  vfio_user::Device device_{
+      {hca_.config().vendor_id, hca_.config().device_id}, bus_, hca_, hca_.config().blue_flame ? WriteCombiner::kPatience : 0};
   vfio_user::Server server_{device_, hca_, *port_};
 };
 

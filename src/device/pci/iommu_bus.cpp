@@ -12,7 +12,9 @@ constexpr const char* kVanished = "the memory behind the mapping is not accessib
 
 }  // namespace
 
-const char* IommuBus::last_fault() const { return fault; }
+const char* IommuBus::last_fault() const {
+  return fault;
+}
 
 void* IommuBus::translate(DmaAddr addr, std::size_t len, DmaDir dir, std::size_t* contiguous) {
   Iommu* iommu = iommu_.load(std::memory_order_acquire);

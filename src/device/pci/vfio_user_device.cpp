@@ -57,8 +57,8 @@ bool in_pba(std::uint64_t offset) {
 
 }  // namespace
 
-Device::Device(const DeviceIdentity& identity, GuestBus& bus, Engine& engine, bool combine_writes)
-    : bus_(bus), engine_(engine), config_(config_identity(identity, engine)), combine_writes_(combine_writes), combiner_(engine) {}
+Device::Device(const DeviceIdentity& identity, GuestBus& bus, Engine& engine, Nanos patience)
+    : bus_(bus), engine_(engine), config_(config_identity(identity, engine)), combine_writes_(patience != 0), combiner_(engine, patience) {}
 
 Status Device::handle(Message& m, Reply& reply) {
   auto command = static_cast<Command>(m.header.command);

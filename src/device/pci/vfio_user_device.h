@@ -38,8 +38,8 @@ inline constexpr std::uint32_t kMsixTable = 0x2000, kMsixPba = 0x3000;
 
 class Device {
  public:
-  // Both must outlive it. `combine_writes`: 64-byte copies to BAR 0 reach the engine whole.
-  Device(const DeviceIdentity& identity, GuestBus& bus, Engine& engine, bool combine_writes = false);
+  // Both must outlive it. `patience`: 64-byte copies to BAR 0 reach the engine whole (write_combiner.h); 0: store by store.
+  Device(const DeviceIdentity& identity, GuestBus& bus, Engine& engine, Nanos patience = 0);
 
   // A reply to one request: an errno, or a payload.
   struct Reply {

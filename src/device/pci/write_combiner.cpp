@@ -7,7 +7,7 @@ void WriteCombiner::store(std::uint64_t offset, std::uint64_t value, Nanos now) 
   const std::uint64_t page = offset / 4096;
   if (held_ != 0 && offset == line_ + held_ * 8) {
     words_[held_++] = value;
-    deadline_ = now + kPatience;
+    deadline_ = now + patience_;
     if (held_ < words_.size()) return;
     held_ = 0;
     device_.mmio_write_line(line_, words_);
@@ -24,7 +24,7 @@ void WriteCombiner::store(std::uint64_t offset, std::uint64_t value, Nanos now) 
     line_ = offset;
     words_[0] = value;
     held_ = 1;
-    deadline_ = now + kPatience;
+    deadline_ = now + patience_;
     return;
   }
   device_.mmio_write(offset, value, 8);

@@ -17,10 +17,10 @@ namespace uhca::pci {
 class WriteCombiner {
  public:
   static constexpr unsigned kLine = 64;
-  // How long the next store of a copy may take to arrive, nanoseconds.
+  // How long the next store of a copy may take to arrive, nanoseconds: some traps.
   static constexpr Nanos kPatience = 300'000;
 
-  explicit WriteCombiner(Function& device) : device_(device) {}
+  WriteCombiner(Function& device, Nanos patience) : device_(device), patience_(patience) {}
 
   // A store of 8 bytes to BAR 0.
   void store(std::uint64_t offset, std::uint64_t value, Nanos now);
@@ -35,6 +35,7 @@ class WriteCombiner {
   static constexpr std::uint64_t kNowhere = ~std::uint64_t{0};
 
   Function& device_;
+  const Nanos patience_;
   std::array<std::uint64_t, kLine / 8> words_{};
   unsigned held_ = 0;              // words of the line at `line_` that are held
   std::uint64_t line_ = 0;         // offset in BAR 0
