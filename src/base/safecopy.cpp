@@ -19,6 +19,7 @@ std::size_t uhca_safecopy_lines(void* dst, const void* src, std::size_t n);
 int uhca_safe_load32(const std::uint32_t* src, std::uint32_t* value);
 int uhca_safe_store32(std::uint32_t* dst, std::uint32_t value);
 int uhca_safe_store8(std::uint8_t* dst, std::uint8_t value);
+int uhca_safe_line_last_word(void* dst, const void* src);
 int uhca_safe_cas64(std::uint64_t* dst, std::uint64_t* expected, std::uint64_t desired);
 }
 
@@ -136,6 +137,10 @@ bool cas64(void* dst, std::uint64_t* expected, std::uint64_t desired) {
 
 bool copy_last_byte_last(void* dst, const void* src, std::size_t n) {
   if (n == 0) return true;
+  if (n == kLine && reinterpret_cast<std::uintptr_t>(dst) % 8 == 0 && __builtin_expect(handler_ready(), 1)) {
+    std::atomic_thread_fence(std::memory_order_release);
+    return uhca_safe_line_last_word(dst, src) == 0;
+  }
   if (copy(dst, src, n - 1) != 0) return false;
   std::atomic_thread_fence(std::memory_order_release);
   auto last = static_cast<const std::uint8_t*>(src)[n - 1];

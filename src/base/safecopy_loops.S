@@ -91,6 +91,24 @@ uhca_safe_store8:
 	xorl	%eax, %eax
 	ret
 
+/* int uhca_safe_line_last_word(void *dst, const void *src): 64 bytes, the last 8 after the others and as one store. 0, or 1 on a fault. */
+	.globl	uhca_safe_line_last_word
+	.hidden	uhca_safe_line_last_word
+	.type	uhca_safe_line_last_word, @function
+uhca_safe_line_last_word:
+	movups	(%rsi), %xmm0
+	movups	16(%rsi), %xmm1
+	movups	32(%rsi), %xmm2
+	movq	48(%rsi), %rax
+	movq	56(%rsi), %rdx
+	movups	%xmm0, (%rdi)
+	movups	%xmm1, 16(%rdi)
+	movups	%xmm2, 32(%rdi)
+	movq	%rax, 48(%rdi)
+	movq	%rdx, 56(%rdi)
+	xorl	%eax, %eax
+	ret
+
 /* int uhca_safe_cas64(uint64_t *dst, uint64_t *expected, uint64_t desired): 0 done, 2 different (*expected updated), 1 fault. */
 	.globl	uhca_safe_cas64
 	.hidden	uhca_safe_cas64

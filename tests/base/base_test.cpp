@@ -143,6 +143,15 @@ TEST_P(SafeCopy, WordsAndCompareAndSwap) {
   EXPECT_TRUE(safecopy::copy_last_byte_last(page_, "hello", 6));
   EXPECT_STREQ(page_, "hello");
   EXPECT_FALSE(safecopy::copy_last_byte_last(page_ + 4090, "0123456789", 10));
+  // A line: in one piece where its last word is aligned.
+  char line[64];
+  for (int i = 0; i < 64; ++i) line[i] = static_cast<char>(i + 1);
+  for (int at : {64, 72, 100, 3997, 4032}) {
+    EXPECT_TRUE(safecopy::copy_last_byte_last(page_ + at, line, sizeof line));
+    EXPECT_EQ(std::memcmp(page_ + at, line, sizeof line), 0) << at;
+  }
+  EXPECT_FALSE(safecopy::copy_last_byte_last(page_ + 4040, line, sizeof line));
+  EXPECT_FALSE(safecopy::copy_last_byte_last(page_, page_ + 4040, sizeof line));
 }
 
 TEST_P(SafeCopy, SurvivesATruncatedFile) {

@@ -7,6 +7,7 @@
 #include "base/types.h"
 #include "device/hca/cqe_writer.h"
 #include "device/hca/eqe_writer.h"
+#include "device/hca/fast_path.h"
 #include "device/hca/qp_error.h"
 #include "device/hca/raw_queue.h"
 #include "device/hca/rc_requester.h"
@@ -65,6 +66,9 @@ void look_at_send_queue(Lane& lane, Qp& qp) {
     case QpState::kRts:
     case QpState::kSqDrain:
       if (!refresh_send_posted(lane, qp)) break;
+      while (qp.state == QpState::kRts && execute_plain(lane, qp)) {
+      }
+      if (qp.transport->req.done == qp.transport->req.posted) break;
       if (trace::on()) trace::Event("doorbell", "SQ").hex("qpn", qp.qpn).num("posted", t.req.posted).num("fetched", t.req.fetched);
       run_requester(lane, qp);
       break;

@@ -2,7 +2,11 @@
 #include "device/hca/fast_path.h"
 
 #include "base/rcu.h"
+#include "base/safecopy.h"
+#include "base/types.h"
+#include "device/hca/cqe_writer.h"
 #include "device/hca/direct.h"
+#include "device/hca/mkey_access.h"
 #include "device/hca/published.h"
 #include "device/hca/rc_requester.h"
 
@@ -46,39 +50,134 @@ bool local_side(Lane& lane, const Qp& qp, const SendMessage& m, const SendWqe& w
   return out.add(lane, qp, {w.segs.data(), w.nsegs}, w.raw.data(), 0, m.length, read ? pci::DmaDir::kFromDevice : pci::DmaDir::kToDevice);
 }
 
-}  // namespace
+struct OneSided {
+  bool read = false;
+  std::uint32_t rkey = 0;
+  std::uint64_t raddr = 0;
+  std::uint32_t length = 0;  // bytes
+  std::uint32_t first_psn = 0;
+  std::uint32_t psns = 0;
+};
 
-bool execute_one_sided(Lane& lane, Qp& qp, SendMessage& m, const SendWqe& w) {
-  const auto op = static_cast<prm::WqeOpcode>(m.opcode);
-  const bool read = op == prm::WqeOpcode::RDMA_READ;
-  if (!read && op != prm::WqeOpcode::RDMA_WRITE) return false;
-  if (m.length == 0) return false;
-  wire::PeerFunction* peer = direct_peer(lane, qp);
-  if (peer == nullptr) return false;
-
-  rcu::ReadSection section;  // local memory stays where it is until the copy has ended
-  Pieces local;
-  if (!local_side(lane, qp, m, w, read, local)) return false;
-
-  auto& tables = *static_cast<PublishedTables*>(pci::SharedArea::device_part_of(peer->area));
-  Holding holding(*peer);
+// The responder's checks, the copy, its progress.
+bool execute_there(wire::PeerFunction& peer, const Qp& qp, const OneSided& op, std::span<const RangePiece> local) {
+  auto& tables = *static_cast<PublishedTables*>(pci::SharedArea::device_part_of(peer.area));
+  Holding holding(peer);
   std::uint32_t seq;
   PublishedQp* responder = find_responder(tables, qp, &seq);
   if (responder == nullptr) return false;
   std::uint64_t progress = responder->progress.load(memory_order_acquire);
-  if ((progress & kResponderBusy) != 0 || progress_epsn(progress) != m.first_psn) return false;
-  const std::uint32_t right = read ? kPublishedReadable : kPublishedWritable;
+  if ((progress & kResponderBusy) != 0 || progress_epsn(progress) != op.first_psn) return false;
+  const std::uint32_t right = op.read ? kPublishedReadable : kPublishedWritable;
   if ((responder->rights.load(memory_order_relaxed) & right) == 0) return false;
-  std::uint64_t remote = locate(tables, peer->area, responder->pd.load(memory_order_relaxed), w.rkey, w.raddr, m.length, right);
+  std::uint64_t remote = locate(tables, peer.area, responder->pd.load(memory_order_relaxed), op.rkey, op.raddr, op.length, right);
   if (remote == 0 || responder->seq.load(memory_order_acquire) != seq) return false;
 
-  const RangePiece there{remote, 0, m.length, 0};
-  if (!copy_between(peer->pid, read ? CopyWay::kFromThem : CopyWay::kToThem, local.get(), {&there, 1})) return false;
-  std::uint64_t next = pack_progress(wire::psn_add(progress_epsn(progress), m.psns), wire::psn_add(progress_msn(progress), 1));
+  const RangePiece there{remote, 0, op.length, 0};
+  if (!copy_between(peer.pid, op.read ? CopyWay::kFromThem : CopyWay::kToThem, local, {&there, 1})) return false;
+  std::uint64_t next = pack_progress(wire::psn_add(progress_epsn(progress), op.psns), wire::psn_add(progress_msn(progress), 1));
   if (!responder->progress.compare_exchange_strong(progress, next, std::memory_order_acq_rel)) return false;
   // Nobody else counts here: a responder has one initiator.
-  auto& executed = read ? responder->reads : responder->writes;
+  auto& executed = op.read ? responder->reads : responder->writes;
   executed.store(executed.load(memory_order_relaxed) + 1, memory_order_relaxed);
+  return true;
+}
+
+// A WQE of the plainest kind: ctrl, raddr, and one data segment or inline data, in one basic block. `raw`: all of it.
+struct PlainWqe {
+  alignas(16) std::uint8_t raw[prm::kSendWqeBb];
+  std::uint8_t fm_ce_se = 0;
+  std::uint32_t lkey = 0;
+  std::uint64_t addr = 0;
+  const std::uint8_t* inlined = nullptr;
+  OneSided op;
+};
+
+constexpr std::size_t kRaddrAt = prm::wqe_ctrl_seg::kBytes, kDataAt = kRaddrAt + prm::wqe_raddr_seg::kBytes;
+
+bool fetch_plain(const Qp& qp, std::uint16_t index, PlainWqe& w) {
+  const std::uint64_t slot = index & ((1u << qp.log_sq_size) - 1);
+  const std::byte* at = qp.buf.window.at(qp.sq_offset() + slot * prm::kSendWqeBb);
+  if (at == nullptr || safecopy::copy(w.raw, at, sizeof w.raw) != 0) return false;
+  const auto opcode = static_cast<prm::WqeOpcode>(prm::get<prm::wqe_ctrl_seg::opcode>(w.raw));
+  w.op.read = opcode == prm::WqeOpcode::RDMA_READ;
+  if ((!w.op.read && opcode != prm::WqeOpcode::RDMA_WRITE) || prm::get<prm::wqe_ctrl_seg::qpn>(w.raw) != qp.qpn) return false;
+  w.fm_ce_se = static_cast<std::uint8_t>(prm::get<prm::wqe_ctrl_seg::fm_ce_se>(w.raw));
+  const std::size_t end = prm::get<prm::wqe_ctrl_seg::ds>(w.raw) * prm::kWqeDsUnit;
+  w.op.raddr = prm::get<prm::wqe_raddr_seg::raddr>(w.raw + kRaddrAt);
+  w.op.rkey = static_cast<std::uint32_t>(prm::get<prm::wqe_raddr_seg::rkey>(w.raw + kRaddrAt));
+  const std::uint8_t* data = w.raw + kDataAt;
+  if (prm::get<prm::wqe_inline_seg::is_inline>(data) != 0) {
+    w.op.length = static_cast<std::uint32_t>(prm::get<prm::wqe_inline_seg::byte_count>(data));
+    w.inlined = data + prm::wqe_inline_seg::kBytes;
+    return !w.op.read && end <= sizeof w.raw && w.op.length != 0 &&
+           kDataAt + align_up(prm::wqe_inline_seg::kBytes + w.op.length, prm::kWqeDsUnit) == end;
+  }
+  w.op.length = static_cast<std::uint32_t>(prm::get<prm::wqe_data_seg::byte_count>(data));
+  w.lkey = static_cast<std::uint32_t>(prm::get<prm::wqe_data_seg::lkey>(data));
+  w.addr = prm::get<prm::wqe_data_seg::addr>(data);
+  return end == kDataAt + prm::wqe_data_seg::kBytes && w.op.length != 0;
+}
+
+// Where the WQE's data lies, or is to go.
+const void* find_local(Lane& lane, Qp& qp, const PlainWqe& w, bool in_cqe) {
+  if (w.inlined != nullptr) return w.inlined;
+  KeyView v = check_key(lane.objects, qp, w.lkey, w.addr, w.op.length, w.op.read ? KeyAccess::kLocalWrite : KeyAccess::kLocalRead);
+  if (!v.ok() || v.mkey == nullptr) return nullptr;
+  if (in_cqe) return qp.transport->req.in_cqe.data();
+  const std::uint64_t off = w.addr - v.mkey->start;
+  return w.op.read ? v.mkey->window.writable_at(off) : v.mkey->window.at(off);
+}
+
+}  // namespace
+
+bool execute_one_sided(Lane& lane, Qp& qp, wire::PeerFunction& peer, SendMessage& m, const SendWqe& w) {
+  const auto op = static_cast<prm::WqeOpcode>(m.opcode);
+  const bool read = op == prm::WqeOpcode::RDMA_READ;
+  if (!read && op != prm::WqeOpcode::RDMA_WRITE) return false;
+  if (m.length == 0) return false;
+
+  rcu::ReadSection section;  // local memory stays where it is until the copy has ended
+  Pieces local;
+  if (!local_side(lane, qp, m, w, read, local)) return false;
+  return execute_there(peer, qp, {read, w.rkey, w.raddr, m.length, m.first_psn, m.psns}, local.get());
+}
+
+bool execute_plain(Lane& lane, Qp& qp) {
+  Requester& r = qp.transport->req;
+  if (r.done != r.fetched || r.fetched == r.posted || r.fatal || r.rnr_wait || qp.blue_flame.wqe != nullptr) return false;
+  wire::PeerFunction* peer = direct_peer(lane, qp);
+  if (peer == nullptr) return false;
+
+  PlainWqe w;
+  {
+    rcu::ReadSection section;
+    if (!fetch_plain(qp, r.fetched, w) || w.op.length > 1u << (qp.log_msg_max == 0 ? 30 : qp.log_msg_max)) return false;
+    const bool signaled = (w.fm_ce_se & prm::kWqeCtrlCqUpdate) != 0;
+    const bool in_cqe =
+        w.op.read && signaled && qp.send_cq != nullptr && w.op.length <= inline_scatter_limit(*qp.send_cq, qp.scatter_to_cqe_req);
+    const void* local = find_local(lane, qp, w, in_cqe);
+    if (local == nullptr) return false;
+    w.op.first_psn = r.next_psn;
+    w.op.psns = w.op.length <= qp.mtu_bytes ? 1 : (w.op.length + qp.mtu_bytes - 1) / qp.mtu_bytes;
+    const RangePiece piece{reinterpret_cast<std::uintptr_t>(local), 0, w.op.length, 0};
+    if (!execute_there(*peer, qp, w.op, {&piece, 1})) return false;
+    if (signaled) {
+      Cqe c;
+      c.wqe_opcode = static_cast<std::uint8_t>(w.op.read ? prm::WqeOpcode::RDMA_READ : prm::WqeOpcode::RDMA_WRITE);
+      c.wqe_counter = r.fetched;
+      c.byte_cnt = w.op.length;
+      if (in_cqe) c.data = {r.in_cqe.data(), w.op.length};
+      write_cqe(lane, qp.send_cq, qp, c);
+    }
+  }
+  // As a message that has come and gone.
+  r.next_psn = r.una_psn = wire::psn_add(r.next_psn, w.op.psns);
+  if (wire::psn_diff(r.una_psn, r.max_psn) > 0) r.max_psn = r.una_psn;
+  r.next_seq += w.op.read ? 1 : w.op.psns;
+  r.done = r.cursor = r.fetched = static_cast<std::uint16_t>(r.fetched + 1);
+  note_progress(qp);
+  if (qp.transport->deadline != kNever) restart_ack_timer(lane, qp);
   return true;
 }
 

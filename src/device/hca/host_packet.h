@@ -17,7 +17,7 @@ namespace uhca::hca {
 
 // By value: bytes in one host packet. More than that is fetched, in runs of so many packets of the path MTU.
 inline constexpr std::uint32_t kMaxHostValue = 8192;
-inline constexpr std::uint32_t kMaxFetchPackets = kSendWindow;
+inline constexpr std::uint32_t kMaxFetchPackets = 256;
 inline constexpr std::size_t kMaxFetchPieces = 8;
 
 // The payload of a host packet as its receiver sees it.

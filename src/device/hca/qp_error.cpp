@@ -18,18 +18,19 @@ namespace {
 
 constexpr Nanos kFirstErrorCheck = 1'000'000;  // 1 ms
 
+[[gnu::cold, gnu::noinline]] bool report_producer(const Qp& qp, const char* queue, unsigned index, unsigned consumer, unsigned size) {
+  static_cast<void>(refuse(EINVAL, "QP {:#x}: the {} doorbell record says {}, but the queue of {} entries was last read up to {}: ignored",
+                           qp.qpn, queue, index, size, consumer));
+  return false;
+}
+
 // A 16-bit producer index; false when it lies more than `size` ahead of `consumer`.
 bool load_producer(Lane& lane, const Qp& qp, std::size_t word, std::uint16_t consumer, std::uint32_t size, std::uint16_t* out,
                    const char* queue) {
   std::uint32_t v;
   if (!load_record(lane.bus, qp.dbr_window, qp.dbr, word, &v)) return false;
   auto index = static_cast<std::uint16_t>(v);
-  if (static_cast<std::uint16_t>(index - consumer) > size) {
-    static_cast<void>(refuse(EINVAL,
-                             "QP {:#x}: the {} doorbell record says {}, but the queue of {} entries was last read up to {}: ignored",
-                             qp.qpn, queue, index, size, consumer));
-    return false;
-  }
+  if (static_cast<std::uint16_t>(index - consumer) > size) return report_producer(qp, queue, index, consumer, size);
   *out = index;
   return true;
 }

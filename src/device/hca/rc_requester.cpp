@@ -189,7 +189,7 @@ Op data_opcode(WqeOpcode o, bool first, bool last) {
 }
 
 // READs and atomics: one packet.
-Tx send_read_or_atomic(Lane& lane, Qp& qp, const SendMessage& m, const SendWqe& w) {
+Tx send_read_or_atomic(Lane& lane, Qp& qp, wire::PeerFunction* peer, const SendMessage& m, const SendWqe& w) {
   wire::Packet p;
   WqeOpcode op = opcode_of(m);
   p.reth = {w.raddr, w.rkey, m.length};
@@ -205,7 +205,7 @@ Tx send_read_or_atomic(Lane& lane, Qp& qp, const SendMessage& m, const SendWqe& 
     p.atomic_eth = {w.raddr, w.rkey, w.swap_add, w.compare};
     wire_op = op == WqeOpcode::ATOMIC_CS ? Op::kCompareSwap : Op::kFetchAdd;
   }
-  if (begin_packet(lane, qp, direct_peer(lane, qp), p, wire_op, psn_add(m.first_psn, m.got), 0) == nullptr) return Tx::kBusy;
+  if (begin_packet(lane, qp, peer, p, wire_op, psn_add(m.first_psn, m.got), 0) == nullptr) return Tx::kBusy;
   return finish_packet(lane, qp, p);
 }
 
@@ -282,13 +282,12 @@ Tx send_datagram(Lane& lane, Qp& qp, const SendMessage& m, const SendWqe& w, Dat
 }
 
 // Stages build and send from packet r.packet of message `m` on; *packets: how many of the message's have gone.
-Tx send_request(Lane& lane, Qp& qp, SendMessage& m, const SendWqe& w, std::uint32_t* packets) {
+Tx send_request(Lane& lane, Qp& qp, wire::PeerFunction* peer, SendMessage& m, const SendWqe& w, std::uint32_t* packets) {
   *packets = 1;
-  if (is_read_or_atomic(m)) return send_read_or_atomic(lane, qp, m, w);
+  if (is_read_or_atomic(m)) return send_read_or_atomic(lane, qp, peer, m, w);
   const std::uint32_t at = qp.transport->req.packet;
   const std::uint64_t off = std::uint64_t{at} * qp.mtu_bytes;
   std::uint64_t len = std::min<std::uint64_t>(m.length - off, qp.mtu_bytes);
-  wire::PeerFunction* peer = direct_peer(lane, qp);
   if (std::uint64_t uncut = uncut_data(qp, peer, m, off, psn_add(m.first_psn, at)); uncut != 0) {
     if (std::uint64_t named = to_fetch(qp, uncut); named != 0) {
       DataPacket d = describe(qp, m, w, named);
@@ -388,9 +387,12 @@ bool run_requester(Lane& lane, Qp& qp) {
       m.executed = true;
     }
     if (r.packet < m.packets) {
-      if (static_cast<std::int32_t>(m.first_seq + r.packet - oldest_seq(r)) >= static_cast<std::int32_t>(kSendWindow)) break;
+      wire::PeerFunction* peer = direct_peer(lane, qp);
+      const std::uint32_t window = peer != nullptr ? kHostWindow : kSendWindow;
+      if (static_cast<std::int32_t>(m.first_seq + r.packet - oldest_seq(r)) >= static_cast<std::int32_t>(window)) break;
       SendWqe* w = reload(lane, qp, m);
-      if (w != nullptr && r.packet == 0 && r.una_psn == m.first_psn && r.reads == 0 && execute_one_sided(lane, qp, m, *w)) {
+      if (w != nullptr && peer != nullptr && r.packet == 0 && r.una_psn == m.first_psn && r.reads == 0 &&
+          execute_one_sided(lane, qp, *peer, m, *w)) {
         finish_one_sided(lane, qp, m);
         did = true;
         if (qp.state != QpState::kRts && qp.state != QpState::kSqDrain) return true;
@@ -398,7 +400,7 @@ bool run_requester(Lane& lane, Qp& qp) {
       }
       if (m.length > 0 && !is_read_or_atomic(m) && must_wait(lane, qp)) break;
       std::uint32_t packets = 1;
-      Tx tx = w == nullptr ? Tx::kFault : send_request(lane, qp, m, *w, &packets);
+      Tx tx = w == nullptr ? Tx::kFault : send_request(lane, qp, peer, m, *w, &packets);
       if (tx == Tx::kBusy) {
         lane.schedule(qp);
         break;

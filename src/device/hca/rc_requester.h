@@ -9,6 +9,9 @@ namespace uhca::hca {
 
 // Request packets in flight per QP: enough to fill a path on one host, few enough that rings do not overflow.
 inline constexpr std::uint32_t kSendWindow = 128;
+// Of them, as host packets (host_packet.h): the rings bound what is carried, and what is fetched has to be ready behind what is being
+// fetched.
+inline constexpr std::uint32_t kHostWindow = 8192;
 // An acknowledge is asked for at the end of every message and at least this often.
 inline constexpr std::uint32_t kAckEvery = 32;
 
