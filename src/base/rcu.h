@@ -61,6 +61,11 @@ class ReadSection {
   ReadSection& operator=(const ReadSection&) = delete;
 };
 
+// Whether this thread is in a section.
+inline bool in_section() {
+  return detail::self.depth != 0;
+}
+
 // Returns when every section of another thread that had begun before the call has ended. Sections that begin later see what the caller
 // stored before the call. Preserves errno. Inside a section of its own the caller is not waited for.
 void synchronize();

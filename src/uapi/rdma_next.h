@@ -39,6 +39,14 @@ inline constexpr std::uint16_t UVERBS_ATTR_REG_MR_HANDLE = 0, UVERBS_ATTR_REG_MR
                                UVERBS_ATTR_REG_MR_ACCESS_FLAGS = 6, UVERBS_ATTR_REG_MR_FD = 7, UVERBS_ATTR_REG_MR_FD_OFFSET = 8,
                                UVERBS_ATTR_REG_MR_RESP_LKEY = 9, UVERBS_ATTR_REG_MR_RESP_RKEY = 10;
 
+// Of UVERBS_OBJECT_DMABUF, UVERBS_OBJECT_DMAH.
+inline constexpr std::uint16_t UVERBS_METHOD_DMABUF_ALLOC = 0;
+inline constexpr std::uint16_t UVERBS_ATTR_ALLOC_DMABUF_HANDLE = 0, UVERBS_ATTR_ALLOC_DMABUF_PGOFF = 1;
+inline constexpr std::uint16_t UVERBS_METHOD_DMAH_ALLOC = 0, UVERBS_METHOD_DMAH_FREE = 1;
+inline constexpr std::uint16_t UVERBS_ATTR_ALLOC_DMAH_HANDLE = 0, UVERBS_ATTR_ALLOC_DMAH_CPU_ID = 1,
+                               UVERBS_ATTR_ALLOC_DMAH_TPH_MEM_TYPE = 2, UVERBS_ATTR_ALLOC_DMAH_PH = 3;
+inline constexpr std::uint16_t UVERBS_ATTR_FREE_DMAH_HANDLE = 0;
+
 // ib_user_ioctl_verbs.h.
 inline constexpr std::uint64_t IB_UVERBS_CORE_SUPPORT_ROBUST_UDATA = 1 << 1;
 inline constexpr std::uint32_t IB_UVERBS_ACCESS_FLUSH_GLOBAL = 1 << 8, IB_UVERBS_ACCESS_FLUSH_PERSISTENT = 1 << 9;

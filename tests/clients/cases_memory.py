@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Memory regions that are no pinned memory: device memory, memory on demand."""
+"""Memory regions that are no pinned memory: device memory, memory on demand, dma-bufs."""
 from rig import Namespaces, Place, finish, perftest, pingpong, require
 from cases_robust import program
 
@@ -16,7 +16,7 @@ def register(runner):
     kinds = {"device memory": "-j", "on demand": "-o", "implicit on demand": "-O"}
     for label, core in (("ours", False), ("rdma-core", True)):
         here = Place(rdma_core=core)
-        for name in ("device_memory", "on_demand", "on_demand_hole"):
+        for name in ("device_memory", "on_demand", "on_demand_hole", "dma_buf"):
             runner.case("memory kind %s/%s" % (name, label), kind, here, name)
         for what, option in kinds.items():
             options = [option] + (["-P"] if option != "-j" else [])

@@ -239,6 +239,10 @@ int ibv_cmd_reg_mr_ex(ibv_pd* pd, verbs_mr* mr, const ibv_mr_init_attr*) {
 int ibv_cmd_reg_dmabuf_mr(ibv_pd* pd, std::uint64_t, std::size_t, std::uint64_t, int, int, verbs_mr* mr, const ibv_command_buffer*) {
   return new_mr(mr, pd);
 }
+int ibv_cmd_export_dmabuf_fd(ibv_context*, std::uint64_t) {
+  errno = calls.err ? calls.err : EINVAL;
+  return -1;
+}
 int ibv_cmd_query_mr(ibv_pd* pd, verbs_mr* mr, std::uint32_t) {
   return new_mr(mr, pd);
 }

@@ -14,6 +14,7 @@
 #include "kernel/mlx5_ib/dev_resources.h"
 #include "kernel/mlx5_ib/devx_cmd.h"
 #include "kernel/mlx5_ib/mlx5_ib.h"
+#include "mm/moving_buffer.h"
 #include "prm/cmd_core.h"
 #include "prm/cmd_object.h"
 #include "prm/cmd_qp.h"
@@ -125,14 +126,20 @@ class Devx : public ::testing::Test {
     }
     return err;
   }
+  // Of memory, or at an offset of a dma-buf.
   int umem_reg(void* p, std::size_t n, std::uint64_t access, std::uint64_t bitmap, std::uint32_t* handle, std::uint32_t* id) {
+    return umem_reg(uptr(p), n, access, bitmap, handle, id, nullptr);
+  }
+  int umem_reg(std::uint64_t at, std::size_t n, std::uint64_t access, std::uint64_t bitmap, std::uint32_t* handle, std::uint32_t* id,
+               const int* fd) {
     Ioctl i(MLX5_IB_OBJECT_DEVX_UMEM, MLX5_IB_METHOD_DEVX_UMEM_REG);
     i.obj(MLX5_IB_ATTR_DEVX_UMEM_REG_HANDLE)
-        .val64(MLX5_IB_ATTR_DEVX_UMEM_REG_ADDR, uptr(p))
+        .val64(MLX5_IB_ATTR_DEVX_UMEM_REG_ADDR, at)
         .val64(MLX5_IB_ATTR_DEVX_UMEM_REG_LEN, n)
         .val64(MLX5_IB_ATTR_DEVX_UMEM_REG_ACCESS, access)
         .ptr(MLX5_IB_ATTR_DEVX_UMEM_REG_OUT_ID, id, sizeof *id);
     if (bitmap) i.val64(MLX5_IB_ATTR_DEVX_UMEM_REG_PGSZ_BITMAP, bitmap);
+    if (fd) i.obj(MLX5_IB_ATTR_DEVX_UMEM_REG_DMABUF_FD, static_cast<std::uint64_t>(*fd));
     int err = i.run(*f);
     *handle = static_cast<std::uint32_t>(i.attr(0).data);
     return err;
@@ -415,6 +422,53 @@ TEST_F(Devx, UmemsHaveABound) {
   EXPECT_EQ(umem_reg(memory, 1 << 20, 1, 0x1000, &handle, &id), 0);
   f->release();
   munmap(memory, kHuge);
+}
+
+TEST_F(Devx, UmemsOfDmabufsArePinned) {
+  open(true);
+  mm::MovingBuffer b(4 * 4096), fixed(4096);
+  std::uint32_t handle, id, cq_handle;
+  int none = -1;
+  EXPECT_EQ(EBADF, umem_reg(std::uint64_t{0}, 4096, 1, 0, &handle, &id, &none));
+  EXPECT_EQ(EINVAL, umem_reg(4096, 4 * 4096, 1, 0, &handle, &id, &b.fd)) << "past its end";
+  EXPECT_EQ(EINVAL, umem_reg(std::uint64_t{0}, 4096, 1, 0x800, &handle, &id, &b.fd)) << "no such page size";
+  fixed.exporter->refuse_pin = EOPNOTSUPP;
+  EXPECT_EQ(EOPNOTSUPP, umem_reg(std::uint64_t{0}, 4096, 1, 0, &handle, &id, &fixed.fd));
+  EXPECT_EQ(0, b.seen.pinned + b.seen.attached + b.seen.mapped + fixed.seen.attached);
+  ASSERT_EQ(0, umem_reg(4096, 2 * 4096, 1, 0, &handle, &id, &b.fd));
+  EXPECT_EQ(1, b.seen.pinned);
+  // A queue whose memory and record lie in it.
+  std::uint32_t page_id = 0;
+  std::uint64_t offset;
+  std::uint32_t length;
+  ASSERT_EQ(Ioctl(MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_ALLOC)
+                .obj(MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE)
+                .val64(MLX5_IB_ATTR_UAR_OBJ_ALLOC_TYPE, MLX5_IB_UAPI_UAR_ALLOC_TYPE_NC)
+                .ptr(MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_OFFSET, &offset, 8)
+                .ptr(MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_LENGTH, &length, 4)
+                .ptr(MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID, &page_id, 4)
+                .run(*f),
+            0);
+  Cmd cq(Op::CREATE_CQ, prm::create_cq_in::kBytes);
+  void* cqc = prm::at<prm::create_cq_in::cq_context>(static_cast<void*>(cq.in.data()));
+  std::uint32_t eqn = 0;
+  ASSERT_EQ(0, Ioctl(MLX5_IB_OBJECT_DEVX, MLX5_IB_METHOD_DEVX_QUERY_EQN)
+                   .val(MLX5_IB_ATTR_DEVX_QUERY_EQN_USER_VEC, 0)
+                   .ptr(MLX5_IB_ATTR_DEVX_QUERY_EQN_DEV_EQN, &eqn, 4)
+                   .run(*f));
+  prm::set<prm::cqc::log_cq_size>(cqc, 6);
+  prm::set<prm::cqc::uar_page>(cqc, page_id);
+  prm::set<prm::cqc::c_eqn_or_apu_element>(cqc, eqn);
+  prm::set(cqc, prm::umem_ref::cqc_dbr_umem_id, id);
+  prm::set<prm::cqc::dbr_addr>(cqc, 4096);
+  prm::set(cq.in.data(), prm::umem_ref::cq_umem_id, id);
+  ASSERT_EQ(0, create(cq, &cq_handle));
+  EXPECT_EQ(0, destroy(cq_handle));
+  b.close();
+  EXPECT_EQ(0, b.seen.released) << "the umem keeps it";
+  EXPECT_EQ(0, Ioctl(MLX5_IB_OBJECT_DEVX_UMEM, MLX5_IB_METHOD_DEVX_UMEM_DEREG).obj(MLX5_IB_ATTR_DEVX_UMEM_DEREG_HANDLE, handle).run(*f));
+  EXPECT_EQ(1, b.seen.released);
+  EXPECT_EQ(0, b.seen.pinned + b.seen.attached + b.seen.mapped);
 }
 
 // Verbs objects whose number a command may name.

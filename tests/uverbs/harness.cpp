@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "uverbs/harness.h"
 
+#include "kernel/mm/umem_dmabuf.h"
+
 namespace uhca::kernel::test {
 namespace {
 
@@ -140,6 +142,21 @@ FakeDevice::FakeDevice() {
     ++of(*p.device).live["mr"];
     return std::unique_ptr<ib_mr>(std::move(m));
   };
+  // Of a buffer as the device's own pages are: it ends with the device, and shows nothing.
+  ops.reg_user_mr_dmabuf = [](ib_pd& p, std::uint64_t offset, std::uint64_t length, std::uint64_t iova, int fd, std::uint32_t,
+                              uverbs_attr_bundle*) -> Result<std::unique_ptr<ib_mr>> {
+    UHCA_CHECK(of(*p.device).call("reg_dmabuf_mr"));
+    auto umem = UHCA_TRY(mm::UmemDmabuf::get_pinned(offset, length, fd, true));
+    return of(*p.device).ops.reg_user_mr(p, offset, length, iova, 0, nullptr);
+  };
+  ops.export_mmap = [](ib_ucontext& c, std::uint64_t pgoff) -> Result<std::shared_ptr<mm::DmaBuf>> {
+    UHCA_CHECK(of(*c.device).call("export"));
+    if (pgoff != 7) return Errno{EINVAL};
+    struct Pages : mm::DmaBufExporter {
+      Result<std::unique_ptr<mm::SgTable>> map(mm::DmaBufAttachment&) override { return std::make_unique<mm::SgTable>(); }
+    };
+    return mm::DmaBuf::make(std::make_unique<Pages>(), 8192, "fake");
+  };
   ops.dereg_mr = [](ib_mr& m) -> Status {
     UHCA_CHECK(of(*m.device).call("dereg_mr"));
     --of(*m.device).live["mr"];
@@ -196,8 +213,7 @@ FakeDevice::FakeDevice() {
     ++of(*p.device).live["srq"];
     return std::unique_ptr<ib_srq>(std::move(s));
   };
-  ops.modify_srq = [](ib_srq& s, const ib_srq_attr&, std::uint32_t, Udata*) -> Status {
-    return of(*s.device).call("modify_srq"); };
+  ops.modify_srq = [](ib_srq& s, const ib_srq_attr&, std::uint32_t, Udata*) -> Status { return of(*s.device).call("modify_srq"); };
   ops.query_srq = [](ib_srq&, ib_srq_attr& a) -> Status {
     a = {31, 2, 5};
     return success();

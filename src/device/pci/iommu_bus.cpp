@@ -33,88 +33,101 @@ bool IommuBus::resolve(DmaAddr addr, std::size_t len, DmaDir dir, HostRange* out
   return iommu && iommu->resolve(addr, len, dir, out);
 }
 
-bool IommuBus::dma_read(void* dst, DmaAddr src, std::size_t len) {
-  rcu::ReadSection section;
-  auto* out = static_cast<char*>(dst);
-  while (len > 0) {
-    std::size_t n = 0;
-    void* p = translate(src, len, DmaDir::kToDevice, &n);
-    if (!p) return false;
-    if (safecopy::copy(out, p, n) != 0) {
-      fault = kVanished;
-      return false;
+// Translation and access are one RCU read section; a request for a page comes between two of them.
+template <class Access>
+bool IommuBus::with_pages(Access access) {
+  for (;;) {
+    DmaAddr at = 0;
+    bool missing = false;
+    {
+      rcu::ReadSection section;
+      if (__builtin_expect(access(&at, &missing), 1)) return true;
     }
-    out += n;
-    src += n;
-    len -= n;
+    Iommu* iommu = iommu_.load(std::memory_order_acquire);
+    if (!missing || iommu == nullptr || rcu::in_section() || !iommu->page_request(at)) return false;
   }
-  return true;
+}
+
+bool IommuBus::dma_read(void* dst, DmaAddr src, std::size_t len) {
+  auto* out = static_cast<char*>(dst);
+  return with_pages([&](DmaAddr* at, bool* missing) {
+    while (len > 0) {
+      std::size_t n = 0;
+      void* p = translate(*at = src, len, DmaDir::kToDevice, &n);
+      if (!p) return !(*missing = true);
+      if (safecopy::copy(out, p, n) != 0) {
+        fault = kVanished;
+        return false;
+      }
+      out += n;
+      src += n;
+      len -= n;
+    }
+    return true;
+  });
 }
 
 bool IommuBus::dma_write(DmaAddr dst, const void* src, std::size_t len) {
-  rcu::ReadSection section;
   const auto* in = static_cast<const char*>(src);
-  while (len > 0) {
-    std::size_t n = 0;
-    void* p = translate(dst, len, DmaDir::kFromDevice, &n);
-    if (!p) return false;
-    if (safecopy::copy(p, in, n) != 0) {
-      fault = kVanished;
-      return false;
+  return with_pages([&](DmaAddr* at, bool* missing) {
+    while (len > 0) {
+      std::size_t n = 0;
+      void* p = translate(*at = dst, len, DmaDir::kFromDevice, &n);
+      if (!p) return !(*missing = true);
+      if (safecopy::copy(p, in, n) != 0) {
+        fault = kVanished;
+        return false;
+      }
+      in += n;
+      dst += n;
+      len -= n;
     }
-    in += n;
-    dst += n;
-    len -= n;
-  }
-  return true;
+    return true;
+  });
 }
 
 bool IommuBus::dma_load32(DmaAddr src, std::uint32_t* value) {
-  rcu::ReadSection section;
-  std::size_t n = 0;
-  void* p = translate(src, 4, DmaDir::kToDevice, &n);
-  if (!p) return false;
-  if (n < 4 || !safecopy::load32(p, value)) {
+  return with_pages([&](DmaAddr* at, bool* missing) {
+    std::size_t n = 0;
+    void* p = translate(*at = src, 4, DmaDir::kToDevice, &n);
+    if (!p) return !(*missing = true);
+    if (n >= 4 && safecopy::load32(p, value)) return true;
     fault = kVanished;
     return false;
-  }
-  return true;
+  });
 }
 
 bool IommuBus::dma_store32(DmaAddr dst, std::uint32_t value) {
-  rcu::ReadSection section;
-  std::size_t n = 0;
-  void* p = translate(dst, 4, DmaDir::kFromDevice, &n);
-  if (!p) return false;
-  if (n < 4 || !safecopy::store32(p, value)) {
+  return with_pages([&](DmaAddr* at, bool* missing) {
+    std::size_t n = 0;
+    void* p = translate(*at = dst, 4, DmaDir::kFromDevice, &n);
+    if (!p) return !(*missing = true);
+    if (n >= 4 && safecopy::store32(p, value)) return true;
     fault = kVanished;
     return false;
-  }
-  return true;
+  });
 }
 
 bool IommuBus::dma_write_last_byte_last(DmaAddr dst, const void* src, std::size_t len) {
-  rcu::ReadSection section;
-  std::size_t n = 0;
-  void* p = translate(dst, len, DmaDir::kFromDevice, &n);
-  if (!p) return false;
-  if (n < len || !safecopy::copy_last_byte_last(p, src, len)) {
+  return with_pages([&](DmaAddr* at, bool* missing) {
+    std::size_t n = 0;
+    void* p = translate(*at = dst, len, DmaDir::kFromDevice, &n);
+    if (!p) return !(*missing = true);
+    if (n >= len && safecopy::copy_last_byte_last(p, src, len)) return true;
     fault = kVanished;
     return false;
-  }
-  return true;
+  });
 }
 
 bool IommuBus::dma_cas64(DmaAddr addr, std::uint64_t* expected, std::uint64_t desired) {
-  rcu::ReadSection section;
-  std::size_t n = 0;
-  void* p = translate(addr, 8, DmaDir::kFromDevice, &n);
-  if (!p) return false;
-  if (n < 8 || !safecopy::cas64(p, expected, desired)) {
+  return with_pages([&](DmaAddr* at, bool* missing) {
+    std::size_t n = 0;
+    void* p = translate(*at = addr, 8, DmaDir::kFromDevice, &n);
+    if (!p) return !(*missing = true);
+    if (n >= 8 && safecopy::cas64(p, expected, desired)) return true;
     fault = kVanished;
     return false;
-  }
-  return true;
+  });
 }
 
 }  // namespace uhca::pci

@@ -26,6 +26,10 @@ class IommuBus : public Bus {
 
  private:
   void* translate(DmaAddr addr, std::size_t len, DmaDir dir, std::size_t* contiguous);
+  // access() until it succeeds, or until what it lacks will not come. It says at which address it failed, and whether for want of a
+  // translation.
+  template <class Access>
+  bool with_pages(Access access);
 
   std::atomic<Iommu*> iommu_{nullptr};
 };

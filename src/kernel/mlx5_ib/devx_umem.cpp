@@ -9,6 +9,7 @@
 #include "base/types.h"
 #include "kernel/mlx5_ib/devx.h"
 #include "kernel/mlx5_ib/devx_cmd.h"
+#include "kernel/mlx5_ib/dmabuf.h"
 #include "kernel/uverbs/uapi_def.h"
 #include "prm/cmd_object.h"
 
@@ -25,18 +26,19 @@ constexpr std::uint64_t kMaxPages = std::uint64_t{1} << 23;
 
 struct DevxUmem {
   mlx5_ib_dev* dev = nullptr;
-  std::unique_ptr<mm::Umem> umem;
+  std::unique_ptr<mm::Umem> umem;        // or
+  std::unique_ptr<DmabufMemory> dmabuf;  // pinned
   std::vector<std::uint8_t> destroy;
 };
 
 // Linux: devx_umem_find_best_pgsize. 0: none of the wanted sizes will do.
-std::uint64_t best_page(const mm::Umem& umem, std::uint64_t wanted) {
-  std::uint64_t most = std::min(kMaxPage, std::max(kPage, std::bit_ceil(std::uint64_t{umem.length()})));
+std::uint64_t best_page(std::uint64_t dma, std::uint64_t length, std::uint64_t wanted) {
+  std::uint64_t most = std::min(kMaxPage, std::max(kPage, std::bit_ceil(length)));
   wanted &= (most << 1) - kPage;
   if (wanted == 0) return 0;
   std::uint64_t page = std::bit_floor(wanted);
   // Pages larger than the system's must lie exactly on the memory.
-  while (page > kPage && (umem.dma() % page != 0 || umem.length() % page != 0)) page /= 2;
+  while (page > kPage && (dma % page != 0 || length % page != 0)) page /= 2;
   return page;
 }
 
@@ -60,18 +62,27 @@ Status umem_reg(uverbs_attr_bundle& b) {
   UHCA_CHECK(uverbs_copy_from(&addr, b, MLX5_IB_ATTR_DEVX_UMEM_REG_ADDR));
   UHCA_CHECK(uverbs_copy_from(&size, b, MLX5_IB_ATTR_DEVX_UMEM_REG_LEN));
   UHCA_CHECK(ib_check_mr_access(dev, access));
-  if (uverbs_attr_is_valid(b, MLX5_IB_ATTR_DEVX_UMEM_REG_DMABUF_FD))
-    return refuse(EOPNOTSUPP, "DEVX: umem_reg: dma-buf memory is not supported");
-  UHCA_CHECK(uverbs_get_const_default(&wanted, b, MLX5_IB_ATTR_DEVX_UMEM_REG_PGSZ_BITMAP, ~(kPage - 1)));
 
   auto u = std::make_unique<DevxUmem>();
   u->dev = &dev;
-  u->umem = UHCA_TRY(dev.mdev->domain().pin(addr, size, access & kAccessWrites, "DEVX umem"));
-  std::uint64_t page = best_page(*u->umem, wanted);
+  const bool writes = access & kAccessWrites;
+  pci::DmaAddr dma;
+  if (uverbs_attr_is_valid(b, MLX5_IB_ATTR_DEVX_UMEM_REG_DMABUF_FD)) {
+    int fd;
+    UHCA_CHECK(uverbs_get_raw_fd(&fd, b, MLX5_IB_ATTR_DEVX_UMEM_REG_DMABUF_FD));
+    auto pinned = UHCA_TRY(mm::UmemDmabuf::get_pinned(addr, size, fd, writes));
+    u->dmabuf = UHCA_TRY(DmabufMemory::make(dev, std::move(pinned), addr));
+    dma = u->dmabuf->window->dma() + u->dmabuf->in_page;
+  } else {
+    u->umem = UHCA_TRY(dev.mdev->domain().pin(addr, size, writes, "DEVX umem"));
+    dma = u->umem->dma();
+  }
+  UHCA_CHECK(uverbs_get_const_default(&wanted, b, MLX5_IB_ATTR_DEVX_UMEM_REG_PGSZ_BITMAP, ~(kPage - 1)));
+  std::uint64_t page = best_page(dma, size, wanted);
   if (page == 0) return refuse(EINVAL, "DEVX: umem_reg: no page size of {:#x} fits {:#x} bytes at {:#x}", wanted, size, addr);
 
-  pci::DmaAddr first = align_down(u->umem->dma(), page);
-  std::uint64_t n = (align_up(u->umem->dma() + size, page) - first) / page;
+  pci::DmaAddr first = align_down(dma, page);
+  std::uint64_t n = (align_up(dma + size, page) - first) / page;
   if (n > kMaxPages) return refuse(ENOMEM, "DEVX: umem_reg: {} pages of {:#x} bytes, at most {}", n, page, kMaxPages);
   std::vector<std::uint8_t> in(prm::create_umem_in::kBytes + n * 8);
   std::uint8_t out[prm::create_umem_out::kBytes] = {};
@@ -80,13 +91,17 @@ Status umem_reg(uverbs_attr_bundle& b) {
   void* ctx = prm::at<prm::create_umem_in::umem>(in.data());
   prm::set<prm::umem::num_of_mtt>(ctx, n);
   prm::set<prm::umem::log_page_size>(ctx, static_cast<unsigned>(std::countr_zero(page / kPage)));
-  prm::set<prm::umem::page_offset>(ctx, u->umem->dma() - first);
-  std::uint64_t flags = kMttRead | (u->umem->writable() ? kMttWrite : 0);
+  prm::set<prm::umem::page_offset>(ctx, dma - first);
+  std::uint64_t flags = kMttRead | ((u->umem ? u->umem->writable() : writes) ? kMttWrite : 0);
   for (std::uint64_t i = 0; i < n; ++i) prm::set<prm::umem::mtt>(ctx, (first + i * page) | flags, i);
   UHCA_CHECK(dev.mdev->cmd().exec(in.data(), in.size(), out, sizeof out));
 
   std::uint32_t id = prm::get<prm::create_umem_out::umem_id>(out);
-  dev.mdev->domain().rename(*u->umem, fmt::format("DEVX umem {:#x}", id));
+  const std::string name = fmt::format("DEVX umem {:#x}", id);
+  if (u->umem)
+    dev.mdev->domain().rename(*u->umem, name);
+  else
+    dev.mdev->domain().rename(*u->dmabuf->window, name);
   u->destroy.resize(prm::destroy_umem_in::kBytes);
   prm::set<prm::destroy_umem_in::opcode>(u->destroy.data(), static_cast<std::uint16_t>(prm::Opcode::DESTROY_UMEM));
   prm::set<prm::destroy_umem_in::uid>(u->destroy.data(), c.devx_uid);

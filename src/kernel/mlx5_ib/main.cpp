@@ -15,6 +15,7 @@
 #include "kernel/mlx5_ib/dev_resources.h"
 #include "kernel/mlx5_ib/devx.h"
 #include "kernel/mlx5_ib/dm.h"
+#include "kernel/mlx5_ib/dmabuf.h"
 #include "kernel/mlx5_ib/fs.h"
 #include "kernel/mlx5_ib/kernel_queue.h"
 #include "kernel/mlx5_ib/mlx5_ib.h"
@@ -207,6 +208,8 @@ void set_ops(ib_device_ops& ops) {
   ops.reg_user_mr = reg_user_mr;
   ops.dereg_mr = dereg_mr;
   ops.rereg_user_mr = rereg_user_mr;
+  ops.reg_user_mr_dmabuf = reg_user_mr_dmabuf;
+  ops.export_mmap = export_mmap;
   ops.create_user_ah = create_user_ah;
   ops.destroy_ah = destroy_ah;
   ops.create_cq = create_cq;

@@ -62,8 +62,9 @@ struct mlx5_ib_dev final : ib_device {
   std::unique_ptr<FlowTables> flows;
   PageNumbers vars;
   std::unique_ptr<DmPages> dm;
-  std::shared_mutex odp_lock;                    // shared while an MR of the table is used
-  std::map<std::uint32_t, mlx5_ib_mr*> odp_mrs;  // on demand, by key
+  std::shared_mutex odp_lock;  // shared while an MR of the table is used
+  // By key: on demand, and of dma-bufs.
+  std::map<std::uint32_t, mlx5_ib_mr*> odp_mrs;
   std::unique_ptr<ClockPages> clock;
 
   void doorbell(std::uint64_t bar_offset, std::uint64_t value) override { slot.doorbell(bar_offset, value); }
@@ -82,15 +83,19 @@ inline mlx5_ib_dev& to_mdev(ib_device& d) {
   return static_cast<mlx5_ib_dev&>(d);
 }
 
+class PageExports;    // dmabuf.h
+struct DmabufMemory;  // dmabuf.h
+
 // A piece of the device that the program may map under a cookie.
 struct MmapEntry {
-  std::uint32_t page_id = 0;     // what the program calls it: a UAR page, a VAR
-  std::uint64_t pgoff = 0;       // what mmap gets, in pages
-  std::uint64_t bar_offset = 0;  // bytes
-  std::uint64_t length = 4096;   // bytes; whole pages
-  bool uar = false;              // doorbells of queues lie in it
-  bool trapped = false;          // accesses are the device's to perform
-  std::shared_ptr<void> hold;    // what mappings of it keep
+  std::uint32_t page_id = 0;             // what the program calls it: a UAR page, a VAR
+  std::uint64_t pgoff = 0;               // what mmap gets, in pages
+  std::uint64_t bar_offset = 0;          // bytes
+  std::uint64_t length = 4096;           // bytes; whole pages
+  bool uar = false;                      // doorbells of queues lie in it
+  bool trapped = false;                  // accesses are the device's to perform
+  std::shared_ptr<void> hold;            // what mappings of it keep
+  std::shared_ptr<PageExports> exports;  // as dma-bufs; made by the first
 };
 using UarEntry = MmapEntry;
 
@@ -118,10 +123,13 @@ inline mlx5_ib_pd& to_mpd(ib_pd& p) {
 }
 
 struct mlx5_ib_mr final : ib_mr {
+  mlx5_ib_mr();
+  ~mlx5_ib_mr() override;
   std::uint32_t access = 0;
   // What it is made of: pinned memory, memory on demand, or neither (of the device).
   std::unique_ptr<mm::Umem> umem;
   std::unique_ptr<mm::UmemOdp> odp;
+  std::unique_ptr<DmabufMemory> dmabuf;
   bool odp_implicit = false;  // the whole address space
 };
 inline mlx5_ib_mr& to_mmr(ib_mr& m) {

@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "base/types.h"
+#include "kernel/mlx5_ib/dmabuf.h"
 #include "kernel/mlx5_ib/mkey_fields.h"
 #include "kernel/mlx5_ib/mlx5_ib_dev.h"
 #include "kernel/mlx5_ib/umr.h"
@@ -59,6 +60,9 @@ Result<std::unique_ptr<ib_mr>> create_mr(ib_pd& pd, std::unique_ptr<mm::Umem>& u
 }
 
 }  // namespace
+
+mlx5_ib_mr::mlx5_ib_mr() = default;
+mlx5_ib_mr::~mlx5_ib_mr() = default;
 
 bool needs_writing(std::uint32_t access) {
   return access & (kAccessLocalWrite | kAccessRemoteWrite | kAccessRemoteAtomic | kAccessMwBind);
@@ -113,9 +117,9 @@ Result<std::unique_ptr<ib_mr>> rereg_user_mr(ib_mr& ibmr, std::uint32_t flags, s
   constexpr std::uint32_t trans = 1, new_access = 4;  // IB_MR_REREG_*
   auto& mr = to_mmr(ibmr);
   auto& dev = to_mdev(*mr.device);
-  if (!mr.umem && !mr.odp && mr.dm) return refuse(EOPNOTSUPP, "rereg_mr: MR {:#x} is device memory", mr.lkey);
+  if (mr.dm) return refuse(EOPNOTSUPP, "rereg_mr: MR {:#x} is device memory", mr.lkey);
   if (!(flags & new_access)) access = mr.access;
-  const bool writable = mr.umem ? mr.umem->writable() : mr.odp ? mr.odp->writable() : true;
+  const bool writable = mr.umem ? mr.umem->writable() : mr.odp ? mr.odp->writable() : mr.dmabuf ? mr.dmabuf->umem->writable() : true;
   if ((flags & (new_access | trans)) == new_access && needs_writing(access) && !writable)
     return refuse(EACCES, "rereg_mr: MR {:#x} was registered for reading only; new access {:#x}", mr.lkey, access);
   if (mr.odp_implicit && !(flags & trans)) {
@@ -153,14 +157,16 @@ Result<std::unique_ptr<ib_mr>> rereg_user_mr(ib_mr& ibmr, std::uint32_t flags, s
   }
   mr.umem.reset();
   mr.odp.reset();
+  mr.dmabuf.reset();
   return fresh;
 }
 
 // The key first: while it lives, the device may use the memory.
 Status destroy_mr(mlx5_ib_mr& mr) {
-  if (mr.odp) forget_odp_mr(mr);
+  const bool listed = mr.odp || mr.dmabuf;
+  if (listed) forget_odp_mr(mr);
   if (Status s = to_mdev(*mr.device).mdev->destroy_mkey(mr.lkey); !s.ok()) {
-    if (mr.odp) remember_odp_mr(mr);
+    if (listed) remember_odp_mr(mr);
     return s;
   }
   return success();
@@ -171,6 +177,7 @@ Status dereg_mr(ib_mr& ibmr) {
   UHCA_CHECK(destroy_mr(mr));
   mr.umem.reset();
   mr.odp.reset();
+  mr.dmabuf.reset();
   return success();
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "kernel/mlx5_ib/dmabuf.h"
 #include "kernel/mlx5_ib/mr.h"
 #include "prm/other_caps.h"
 
@@ -53,14 +54,17 @@ Result<mlx5_ib_mr*> prefetchable(mlx5_ib_dev& dev, ib_pd& pd, std::uint32_t advi
   if (it == dev.odp_mrs.end()) return refuse(ENOENT, "advise_mr: lkey {:#x} is of no on-demand MR", lkey);
   mlx5_ib_mr* mr = it->second;
   if (mr->pd != &pd) return refuse(EPERM, "advise_mr: lkey {:#x} is of another PD", lkey);
-  if (advice == ::IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_WRITE && !mr->odp->writable())
+  if (advice == ::IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_WRITE && !(mr->odp ? mr->odp->writable() : mr->dmabuf->umem->writable()))
     return refuse(EPERM, "advise_mr: lkey {:#x} is for reading only", lkey);
   return mr;
 }
 
 Status prefetch(mlx5_ib_mr& mr, std::uint32_t advice, const ::ib_uverbs_sge& sge) {
+  if (sge.addr < mr.iova) return refuse(EFAULT, "advise_mr: {:#x} is not in the MR with lkey {:#x}", std::uint64_t{sge.addr}, mr.lkey);
+  // A dma-buf comes as a whole, whatever was asked for.
+  if (mr.dmabuf) return mr.dmabuf->fault();
   const std::uint64_t off = sge.addr - mr.iova, length = mr.odp->length();
-  if (sge.addr < mr.iova || off >= length || length - off < sge.length)
+  if (off >= length || length - off < sge.length)
     return refuse(EFAULT, "advise_mr: [{:#x}, +{:#x}) is not in the MR with lkey {:#x}", std::uint64_t{sge.addr}, std::uint32_t{sge.length},
                   mr.lkey);
   using P = mm::OdpPages::Prefetch;

@@ -104,6 +104,10 @@ constexpr uverbs_attr_def kCqCreateAttrs[] = {UVERBS_ATTR_PTR_IN(kAttrCreateCqUa
 constexpr uverbs_method_def kCqMethods[] = {UVERBS_METHOD(UVERBS_METHOD_CQ_CREATE, kCqCreateAttrs, nullptr)};
 constexpr uverbs_object_def kCqAdditions = UVERBS_OBJECT(UVERBS_OBJECT_CQ, nullptr, kCqMethods);
 
+constexpr uverbs_attr_def kRegDmabufAttrs[] = {UVERBS_ATTR_FLAGS_IN(kAttrRegDmabufMrAccessFlags)};
+constexpr uverbs_method_def kMrMethods[] = {UVERBS_METHOD(UVERBS_METHOD_REG_DMABUF_MR, kRegDmabufAttrs, nullptr)};
+constexpr uverbs_object_def kMrAdditions = UVERBS_OBJECT(UVERBS_OBJECT_MR, nullptr, kMrMethods);
+
 }  // namespace
 
 const uapi_definition mlx5_ib_defs[] = {{&kUarObject},
@@ -116,6 +120,7 @@ const uapi_definition mlx5_ib_defs[] = {{&kUarObject},
                                         {&pp_object_def},
                                         {&dm_object_def},
                                         {&kPdAdditions},
+                                        {&kMrAdditions},
                                         {&kDeviceAdditions},
                                         {&kCqAdditions},
                                         {}};

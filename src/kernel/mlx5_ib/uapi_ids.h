@@ -10,4 +10,8 @@ namespace uhca::kernel::mlx5 {
 // On UVERBS_METHOD_CQ_CREATE, which has UHW attributes: the first number after them (MLX5_IB_ATTR_CREATE_CQ_UAR_INDEX).
 inline constexpr std::uint16_t kAttrCreateCqUarIndex = 0x1002;
 
+// On UVERBS_METHOD_REG_DMABUF_MR (MLX5_IB_ATTR_REG_DMABUF_MR_ACCESS_FLAGS), and its flag (MLX5_IB_UAPI_REG_DMABUF_ACCESS_DATA_DIRECT).
+inline constexpr std::uint16_t kAttrRegDmabufMrAccessFlags = 0x1000;
+inline constexpr std::uint32_t kDataDirect = 1;
+
 }  // namespace uhca::kernel::mlx5

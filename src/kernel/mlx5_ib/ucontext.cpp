@@ -10,6 +10,7 @@
 #include "base/types.h"
 #include "kernel/mlx5_ib/clock.h"
 #include "kernel/mlx5_ib/devx.h"
+#include "kernel/mlx5_ib/dmabuf.h"
 #include "kernel/mlx5_ib/mlx5_ib_dev.h"
 #include "kernel/uverbs/attr_bundle.h"
 
@@ -174,8 +175,13 @@ Status add_device_memory_entry(mlx5_ib_ucontext& c, MmapEntry& e) {
 }
 
 void remove_mmap_entry(mlx5_ib_ucontext& c, MmapEntry& e) {
-  std::lock_guard g(c.lock);
-  c.entries.erase(e.pgoff);
+  std::shared_ptr<PageExports> exports;
+  {
+    std::lock_guard g(c.lock);
+    c.entries.erase(e.pgoff);
+    exports = std::move(e.exports);
+  }
+  if (exports) exports->revoke();
 }
 
 Status free_uar_entry(mlx5_ib_ucontext& c, UarEntry& e) {

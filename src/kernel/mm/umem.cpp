@@ -16,6 +16,7 @@
 
 #include "base/log.h"
 #include "base/rcu.h"
+#include "base/trace.h"
 #include "base/types.h"
 #include "device/pci/shared_area.h"
 #include "kernel/mm/procmap.h"
@@ -79,7 +80,9 @@ struct Slot {
   std::atomic<std::uint64_t> first{0};  // offsets of the first mapped byte and behind the last
   std::atomic<std::uint64_t> end{0};
   std::atomic<bool> writable{false};
-  std::atomic<OdpPages*> odp{nullptr};  // on demand
+  // On demand, or moving; both nullptr: pinned.
+  std::atomic<OdpPages*> odp{nullptr};
+  std::atomic<IovaWindow*> window{nullptr};
   SharedText<6> who;
   SharedText<4> how;
   std::uint32_t next_free = 0;  // guarded by the domain's lock
@@ -186,7 +189,7 @@ struct IommuDomain::Impl {
 
   // Maps whole pages around [va, va + length). number 0: IOVA space exhausted.
   Mapping map(std::uint64_t va, std::uint64_t length, bool writable, std::string_view who, bool indexed, std::uint64_t like,
-              OdpPages* odp = nullptr) {
+              OdpPages* odp = nullptr, IovaWindow* window = nullptr) {
     std::uint64_t page = align_down(va, kPage), end = align_up(va + length, kPage);
     std::uint64_t base = page - align_down(like, kPage) % kGranule;
     if (end - base > kWindow) return {0, 0};
@@ -200,6 +203,7 @@ struct IommuDomain::Impl {
     s->end.store(end - base, std::memory_order_release);
     s->writable.store(writable, std::memory_order_release);
     s->odp.store(odp, std::memory_order_release);
+    s->window.store(window, std::memory_order_release);
     RangeIndex::Node node;
     if (indexed) node = RangeIndex::make_node(page, number);
     {
@@ -319,6 +323,82 @@ Result<std::unique_ptr<UmemOdp>> IommuDomain::on_demand_everything(bool writable
   return umem;
 }
 
+IovaWindow::~IovaWindow() {
+  if (domain_ != nullptr) domain_->impl_->unmap(dma_, false);
+  delete pieces_.load(std::memory_order_relaxed);
+}
+
+void IovaWindow::replace(Pieces* fresh) {
+  Pieces* old = pieces_.exchange(fresh, std::memory_order_acq_rel);
+  if (old == nullptr) return;
+  domain_->impl_->wait_for_dma();
+  delete old;
+}
+
+void IovaWindow::load(const std::vector<SgEntry>& pieces) {
+  auto p = std::make_unique<Pieces>();
+  std::uint64_t end = 0;
+  for (const SgEntry& e : pieces) {
+    p->ends.push_back(end += e.length);
+    p->memory.push_back(e.memory);
+  }
+  if (trace::on()) trace::Event("mm", "load").hex("dma", dma_).unum("pieces", pieces.size()).unum("len", end);
+  replace(p.release());
+}
+
+void IovaWindow::zap() {
+  if (pieces_.load(std::memory_order_relaxed) == nullptr) return;
+  invalidations_.fetch_add(1, std::memory_order_relaxed);
+  if (trace::on()) trace::Event("mm", "zap").hex("dma", dma_).unum("len", length_);
+  replace(nullptr);
+}
+
+Result<std::unique_ptr<IovaWindow>> IommuDomain::window(std::size_t length, bool writable, std::string_view who, std::uint64_t like,
+                                                        bool (*fault)(void*), void* context) {
+  if (length == 0 || length % kPage != 0 || like % kPage != 0)
+    return refuse(EINVAL, "{}: a window of {:#x} bytes like {:#x}", who, length, like);
+  std::unique_ptr<IovaWindow> w(new (std::nothrow) IovaWindow);
+  if (!w) return Errno{ENOMEM};
+  w->fault_ = fault;
+  w->context_ = context;
+  w->domain_ = this;
+  w->length_ = length;
+  w->first_ = like % kGranule;
+  // The range's own base is never used: addresses of its own are told apart by it in reasons only.
+  auto m = impl_->map(w->first_, length, writable, who, false, w->first_, nullptr, w.get());
+  if (m.number == 0) {
+    w->domain_ = nullptr;
+    return refuse(ENOMEM, "{}: no bus addresses left for {} bytes (a range holds at most 2 TiB - 2 GiB)", who, length);
+  }
+  w->dma_ = m.dma;
+  return w;
+}
+
+void* IommuDomain::in_window(IovaWindow& w, std::uint64_t off, std::size_t len, std::size_t* contiguous, const char** why) {
+  const auto* p = w.pieces_.load(std::memory_order_acquire);
+  off -= w.first_;
+  if (p == nullptr || p->ends.empty() || off >= p->ends.back())
+    return deny(why, "bus address {:#x}: its memory has moved, or is gone", w.dma_ + off);
+  const auto i = static_cast<std::size_t>(std::upper_bound(p->ends.begin(), p->ends.end(), off) - p->ends.begin());
+  const std::uint64_t begin = i == 0 ? 0 : p->ends[i - 1];
+  if (contiguous != nullptr) *contiguous = std::min<std::uint64_t>(len, p->ends[i] - off);
+  return p->memory[i] + (off - begin);
+}
+
+// What a request needs of its window is read in a section, and the window outlives the call: its keys go first, with the lock of the lane
+// held under which the device makes requests.
+bool IommuDomain::page_request(pci::DmaAddr addr) {
+  Slot* s = impl_->slot(addr >> kWindowBits);
+  if (s == nullptr || (s->state.load(std::memory_order_acquire) & kStateMask) != kLive) return false;
+  IovaWindow* w = s->window.load(std::memory_order_acquire);
+  const std::uint64_t off = addr & (kWindow - 1);
+  if (w == nullptr || off < s->first.load(std::memory_order_acquire) || off >= s->end.load(std::memory_order_acquire)) return false;
+  const bool came = w->fault_ != nullptr && w->fault_(w->context_);
+  if (came) w->faults_.fetch_add(1, std::memory_order_relaxed);
+  if (trace::on()) trace::Event("mm", "page_request").hex("dma", addr).flag("came", came);
+  return came;
+}
+
 std::size_t IommuDomain::live_ranges() const {
   std::lock_guard g(impl_->lock);
   return impl_->live;
@@ -327,6 +407,11 @@ std::size_t IommuDomain::live_ranges() const {
 void IommuDomain::rename(const Umem& umem, std::string_view who) {
   std::lock_guard g(impl_->lock);
   impl_->slot(umem.dma() >> kWindowBits)->who.set(who.substr(0, 47));
+}
+
+void IommuDomain::rename(const IovaWindow& window, std::string_view who) {
+  std::lock_guard g(impl_->lock);
+  impl_->slot(window.dma() >> kWindowBits)->who.set(who.substr(0, 47));
 }
 
 void IommuDomain::rename(const UmemOdp& umem, std::string_view who) {
@@ -369,6 +454,7 @@ void* IommuDomain::translate(pci::DmaAddr addr, std::size_t len, pci::DmaDir dir
   std::uint64_t end = s->end.load(std::memory_order_acquire);
   bool writable = s->writable.load(std::memory_order_acquire);
   OdpPages* odp = s->odp.load(std::memory_order_acquire);
+  IovaWindow* moving = s->window.load(std::memory_order_acquire);
   bool stable = s->state.load(std::memory_order_relaxed) == st;
 
   switch (st & kStateMask) {
@@ -384,6 +470,7 @@ void* IommuDomain::translate(pci::DmaAddr addr, std::size_t len, pci::DmaDir dir
   if (dir == pci::DmaDir::kFromDevice && !writable)
     return deny(why, "{} [{:#x}, {:#x}): mapped read-only", s->who.get().text, base + first, base + end);
   const std::uint64_t reach = std::min<std::uint64_t>(len, end - off);
+  if (moving != nullptr) return in_window(*moving, off, reach, contiguous, why);
   if (odp != nullptr) {
     if (int e = odp->access(base + off, reach, dir == pci::DmaDir::kFromDevice))
       return deny(why, "{}: page fault at [{:#x}, +{:#x}) for {}: errno {}", s->who.get().text, base + off, reach,
@@ -398,7 +485,8 @@ bool IommuDomain::resolve(pci::DmaAddr addr, std::size_t len, pci::DmaDir dir, p
   const Slot* s = impl_->slot(addr >> kWindowBits);
   if (s == nullptr) return false;
   out->state = s->state.load(std::memory_order_acquire);
-  if (s->odp.load(std::memory_order_acquire) != nullptr) return false;  // nobody but us can bring it in, and count that
+  // What has to be brought in, nobody but us can bring in.
+  if (s->odp.load(std::memory_order_acquire) != nullptr || s->window.load(std::memory_order_acquire) != nullptr) return false;
   std::size_t reach = 0;
   void* p = translate(addr, len, dir, &reach, nullptr);
   if (p == nullptr || reach < len) return false;

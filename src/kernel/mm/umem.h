@@ -2,6 +2,7 @@
 // Pinned and DMA-mapped user memory. Linux: struct ib_umem (drivers/infiniband/core/umem.c).
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -10,6 +11,7 @@
 
 #include "base/result.h"
 #include "device/pci/bus.h"
+#include "kernel/mm/dma_buf.h"
 #include "kernel/mm/odp_pages.h"
 #include "kernel/mm/uaccess.h"
 
@@ -72,6 +74,44 @@ class UmemOdp {
   std::vector<pci::DmaAddr> windows_;
 };
 
+// Bus addresses whose memory changes: pieces of this process's that are put there, and taken away while the addresses stay. For buffers
+// that their owner moves (dma-bufs).
+class IovaWindow {
+ public:
+  ~IovaWindow();  // as Umem's
+  IovaWindow(const IovaWindow&) = delete;
+  IovaWindow& operator=(const IovaWindow&) = delete;
+
+  pci::DmaAddr dma() const { return dma_; }
+  std::size_t length() const { return length_; }
+  // The memory from dma() on, whole pages, at most length() of them in all. Replaces what was there.
+  void load(const std::vector<SgEntry>& pieces);
+  // Nothing is there any more, and no access that began before touches what was.
+  void zap();
+  struct Stats {
+    std::uint64_t faults = 0, invalidations = 0;
+  };
+  Stats stats() const { return {faults_.load(std::memory_order_relaxed), invalidations_.load(std::memory_order_relaxed)}; }
+
+ private:
+  friend class IommuDomain;
+  struct Pieces {
+    std::vector<std::uint64_t> ends;
+    std::vector<std::byte*> memory;
+  };
+  IovaWindow() = default;
+  void replace(Pieces* fresh);
+
+  IommuDomain* domain_ = nullptr;
+  pci::DmaAddr dma_ = 0;
+  std::size_t length_ = 0;
+  std::uint64_t first_ = 0;  // offset of dma_ in the domain's range
+  std::atomic<Pieces*> pieces_{nullptr};
+  bool (*fault_)(void*) = nullptr;
+  void* context_ = nullptr;
+  std::atomic<std::uint64_t> faults_{0}, invalidations_{0};
+};
+
 // Device-visible memory of the driver itself (command queue, EQ buffers, firmware pages). Linux: dma_alloc_coherent.
 class DmaBuffer {
  public:
@@ -109,9 +149,14 @@ class IommuDomain final : public pci::Iommu {
   Result<std::unique_ptr<UmemOdp>> on_demand(UserPtr va, std::size_t length, bool writable, std::string_view who, std::uint64_t like);
   // ... the whole address space.
   Result<std::unique_ptr<UmemOdp>> on_demand_everything(bool writable, std::string_view who);
+  // `length` bytes of addresses, congruent to `like` (a page) modulo 2 GiB, without memory. An access that finds none calls fault(context),
+  // on its own thread: true: load() has been called, try again. EINVAL, ENOMEM.
+  Result<std::unique_ptr<IovaWindow>> window(std::size_t length, bool writable, std::string_view who, std::uint64_t like,
+                                             bool (*fault)(void*), void* context);
   // The name by which reasons call it later ("MR lkey 0x1234"); at most 47 characters are kept.
   void rename(const Umem& umem, std::string_view who);
   void rename(const UmemOdp& umem, std::string_view who);
+  void rename(const IovaWindow& window, std::string_view who);
   // Ranges that are mapped now, of either kind.
   std::size_t live_ranges() const;
   // Zeroed, page-aligned.
@@ -120,6 +165,7 @@ class IommuDomain final : public pci::Iommu {
   void* translate(pci::DmaAddr addr, std::size_t len, pci::DmaDir dir, std::size_t* contiguous, const char** why) override;
 
   bool resolve(pci::DmaAddr addr, std::size_t len, pci::DmaDir dir, pci::HostRange* out) override;
+  bool page_request(pci::DmaAddr addr) override;
   void share(pci::SharedArea* area) override;
 
   // The program is about to unmap, replace or discard [va, va+length): every pinned range that overlaps is poisoned, from now
@@ -128,8 +174,10 @@ class IommuDomain final : public pci::Iommu {
   void invalidate(UserPtr va, std::size_t length, std::string_view how);
 
  private:
+  static void* in_window(IovaWindow& w, std::uint64_t off, std::size_t len, std::size_t* contiguous, const char** why);
   friend class Umem;
   friend class UmemOdp;
+  friend class IovaWindow;
   friend class DmaBuffer;
   struct Impl;
   std::unique_ptr<Impl> impl_;

@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "base/trace.h"
+#include "kernel/mm/dma_buf.h"
 #include "kernel/mm/uaccess.h"
 #include "kernel/sys/cm_channel.h"
 #include "kernel/sys/cmdfile.h"
@@ -38,6 +39,7 @@ class Leaving {
  public:
   explicit Leaving(int fd) {
     struct stat st;
+    buffers_ = kernel::mm::dma_buf_any_files();
     if ((!any_cmd_files() && !kernel::cm::rdma_cm_any_open()) || inside::active() || raw::fstat(fd, &st) != 0) return;
     verbs_ = vfd::plausible(st);
     channel_ = cm_channel_plausible(st);
@@ -46,10 +48,11 @@ class Leaving {
   void done() const {
     if (verbs_) cmdfile_reap();
     if (channel_) cm_channel_reap();
+    if (buffers_) kernel::mm::dma_buf_reap();
   }
 
  private:
-  bool verbs_ = false, channel_ = false;
+  bool verbs_ = false, channel_ = false, buffers_ = false;
 };
 
 // Closes [first, last] except what is ours.
@@ -76,6 +79,7 @@ int close_range_around(unsigned first, unsigned last, int flags) {
   }
   if (reap) cmdfile_reap();
   if (reap_channels) cm_channel_reap();
+  kernel::mm::dma_buf_reap();
   return r < 0 ? fail(static_cast<int>(-r)) : 0;
 }
 

@@ -18,6 +18,7 @@
 #include "device/pci/inproc.h"
 #include "kernel/cm/file.h"
 #include "kernel/mlx5_ib/mlx5_ib.h"
+#include "kernel/mm/dma_buf.h"
 #include "kernel/sys/cmdfile.h"
 #include "kernel/sys/cwd.h"
 #include "kernel/sys/io_map.h"
@@ -72,6 +73,7 @@ void child_after_fork() {
     kernel::ib_forget_devices_after_fork();
     kernel::uverbs_forget_after_fork();
     kernel::cm::rdma_cm_forget_after_fork();
+    kernel::mm::dma_buf_forget_after_fork();
   }
   netlink_after_fork();
   fd::abandon_all();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// ioctl: RDMA_VERBS_IOCTL on a uverbs file; everything else is one comparison.
+// ioctl: RDMA_VERBS_IOCTL on a uverbs file, and what a dma-buf of ours is asked for; everything else is one comparison.
+#include <linux/dma-buf.h>
 #include <rdma/rdma_user_ioctl_cmds.h>
 #include <sys/ioctl.h>
 
@@ -7,6 +8,7 @@
 
 #include "base/log.h"
 #include "base/trace.h"
+#include "kernel/mm/dma_buf.h"
 #include "kernel/sys/cmdfile.h"
 #include "kernel/sys/contexts.h"
 #include "kernel/sys/instance.h"
@@ -43,6 +45,19 @@ int verbs_ioctl(int fd, unsigned long request, void* arg) {
   return -1;
 }
 
+int dma_buf_ioctl(int fd, unsigned long request, void* arg) {
+  auto buf = kernel::mm::dma_buf_of_fd(fd);
+  if (!buf) return next_ioctl(fd, request, arg);
+  Status s = [&] {
+    KernelEntry entry;
+    return kernel::mm::dma_buf_ioctl(*buf, request, reinterpret_cast<kernel::UserPtr>(arg));
+  }();
+  if (trace::on()) trace::Event("syscall", "ioctl").num("fd", fd).str("command", "DMA_BUF").hex("request", request).num("errno", s.code());
+  if (s.ok()) return 0;
+  errno = s.code();
+  return -1;
+}
+
 }  // namespace
 }  // namespace uhca::sys
 
@@ -55,5 +70,7 @@ UHCA_EXPORT int ioctl(int fd, unsigned long request, ...) {
   void* arg = va_arg(ap, void*);
   va_end(ap);
   if (__builtin_expect((request & 0xffffffff) == RDMA_VERBS_IOCTL && !inside::active(), 0)) return verbs_ioctl(fd, request, arg);
+  if (__builtin_expect(_IOC_TYPE(request) == DMA_BUF_BASE, 0) && kernel::mm::dma_buf_any_files() && !inside::active())
+    return dma_buf_ioctl(fd, request, arg);
   return next_ioctl(fd, request, arg);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// mmap of a uverbs file; and everything that takes memory away from under a registration.
+// mmap of a uverbs file or of a dma-buf; and everything that takes memory away from under a registration.
 #include <fcntl.h>
 #include <sys/mman.h>
 
@@ -10,6 +10,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/trace.h"
+#include "kernel/mm/dma_buf.h"
 #include "kernel/sys/cmdfile.h"
 #include "kernel/sys/instance.h"
 #include "kernel/sys/io_map.h"
@@ -81,6 +82,25 @@ void* map_verbs(CmdFile& f, void* addr, size_t length, int prot, int flags, int 
   return ok ? reinterpret_cast<void*>(r) : fail(static_cast<int>(-r));
 }
 
+// A dma-buf is mapped as its exporter has it, within its size. Linux: dma_buf_mmap_internal.
+Result<int> mappable(kernel::mm::DmaBuf& buf, size_t length, off_t offset) {
+  KernelEntry entry;
+  const int memory = buf.exporter().memory_fd();
+  if (memory < 0) return refuse(EINVAL, "mmap: the exporter of this dma-buf ({}) does not map it", buf.name());
+  const auto from = static_cast<std::uint64_t>(offset), pages = (std::uint64_t{length} + 4095) & ~std::uint64_t{4095};
+  if (from > buf.size() || pages > buf.size() - from)
+    return refuse(EINVAL, "mmap: {} bytes at {} of a dma-buf of {}", length, from, buf.size());
+  return memory;
+}
+
+void* map_dma_buf(kernel::mm::DmaBuf& buf, void* addr, size_t length, int prot, int flags, int fd, off_t offset) {
+  auto memory = mappable(buf, length, offset);
+  if (trace::on()) trace::Event("syscall", "mmap").num("fd", fd).unum("length", length).str("of", "dma-buf").num("errno", memory.code());
+  if (!memory.ok()) return fail(memory.code());
+  if (flags & MAP_FIXED) memory_going(addr, length, "replaced (mmap MAP_FIXED)");
+  return next_mmap(addr, length, prot, flags, *memory, offset);
+}
+
 void* map(void* addr, size_t length, int prot, int flags, int fd, off_t offset) {
   if (!inside::active()) {
     if (fd >= 0 && !(flags & MAP_ANONYMOUS)) {
@@ -88,6 +108,7 @@ void* map(void* addr, size_t length, int prot, int flags, int fd, off_t offset) 
       if (any_cmd_files() && raw::fstat(fd, &st) == 0 && vfd::plausible(st)) {
         if (auto f = cmdfile_of(fd)) return map_verbs(*f, addr, length, prot, flags, fd, offset);
       }
+      if (auto buf = kernel::mm::dma_buf_of_fd(fd)) return map_dma_buf(*buf, addr, length, prot, flags, fd, offset);
     }
     if (flags & MAP_FIXED) memory_going(addr, length, "replaced (mmap MAP_FIXED)");
   }

@@ -13,6 +13,14 @@ namespace {
 using namespace uapi;
 
 constexpr std::uint64_t kAccessFlags = 0x3ff | ::IB_UVERBS_ACCESS_OPTIONAL_RANGE;
+constexpr std::uint64_t kDmabufAccessFlags = 0xf | ::IB_UVERBS_ACCESS_RELAXED_ORDERING;  // local write, remote write, read and atomic
+constexpr std::uint32_t kOnDemand = 1 << 6;
+
+Status same_in_page(const char* what, std::uint64_t address, std::uint64_t iova) {
+  const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+  if (((address ^ iova) & (page - 1)) == 0) return success();
+  return refuse(EINVAL, "{}: {:#x} and iova {:#x} differ within a page", what, address, iova);
+}
 
 Status destroy_mr(ib_uobject& u, rdma_remove_reason why, uverbs_attr_bundle*) {
   auto* mr = static_cast<ib_mr*>(u.object);
@@ -48,28 +56,30 @@ Status reg_mr(uverbs_attr_bundle& b) {
   ib_uobject& u = *uverbs_attr_get_uobject(b, UVERBS_ATTR_REG_MR_HANDLE);
   ib_pd& pd = *uverbs_attr_get_obj<ib_pd>(b, UVERBS_ATTR_REG_MR_PD_HANDLE);
   std::uint64_t iova = 0, length = 0, addr = 0, fd_offset = 0;
-  std::uint32_t access = 0;
   UHCA_CHECK(uverbs_copy_from(&iova, b, UVERBS_ATTR_REG_MR_IOVA));
   UHCA_CHECK(uverbs_copy_from(&length, b, UVERBS_ATTR_REG_MR_LENGTH));
-  UHCA_CHECK(uverbs_get_flags32(&access, b, UVERBS_ATTR_REG_MR_ACCESS_FLAGS, kAccessFlags));
-  UHCA_CHECK(ib_check_mr_access(*b.device, access));
-  bool has_fd = uverbs_attr_is_valid(b, UVERBS_ATTR_REG_MR_FD);
-  bool has_addr = uverbs_attr_is_valid(b, UVERBS_ATTR_REG_MR_ADDR);
-  bool has_off = uverbs_attr_is_valid(b, UVERBS_ATTR_REG_MR_FD_OFFSET);
+  const bool has_fd = uverbs_attr_is_valid(b, UVERBS_ATTR_REG_MR_FD), has_addr = uverbs_attr_is_valid(b, UVERBS_ATTR_REG_MR_ADDR);
+  const bool has_offset = uverbs_attr_is_valid(b, UVERBS_ATTR_REG_MR_FD_OFFSET);
+  if (has_addr) UHCA_CHECK(uverbs_copy_from(&addr, b, UVERBS_ATTR_REG_MR_ADDR));
+  if (has_offset) UHCA_CHECK(uverbs_copy_from(&fd_offset, b, UVERBS_ATTR_REG_MR_FD_OFFSET));
+  int fd = -1;
+  if (has_fd) UHCA_CHECK(uverbs_get_raw_fd(&fd, b, UVERBS_ATTR_REG_MR_FD));
+  if (has_fd && !b.device->ops.reg_user_mr_dmabuf) return refuse(EOPNOTSUPP, "reg_mr: {} registers no dma-bufs", b.device->name);
+  if (has_fd && (!has_offset || has_addr)) return refuse(EINVAL, "reg_mr: a descriptor needs FD_OFFSET and no ADDR");
+  if (!has_fd && (!has_addr || has_offset)) return refuse(EINVAL, "reg_mr: needs ADDR, or FD and FD_OFFSET");
+  UHCA_CHECK(same_in_page("reg_mr", has_fd ? fd_offset : addr, iova));
+  auto* dmah = uverbs_attr_get_obj<ib_dmah>(b, UVERBS_ATTR_REG_MR_DMA_HANDLE);
+  std::uint32_t access = 0;
+  UHCA_CHECK(uverbs_get_flags32(&access, b, UVERBS_ATTR_REG_MR_ACCESS_FLAGS, has_fd ? kDmabufAccessFlags : kAccessFlags));
   if (has_fd) {
-    if (!has_off || has_addr) return refuse(EINVAL, "reg_mr: a descriptor needs FD_OFFSET and no ADDR");
-    int fd = -1;
-    UHCA_CHECK(uverbs_get_raw_fd(&fd, b, UVERBS_ATTR_REG_MR_FD));
-    UHCA_CHECK(uverbs_copy_from(&fd_offset, b, UVERBS_ATTR_REG_MR_FD_OFFSET));
-    auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
-    if ((fd_offset & (page - 1)) != (iova & (page - 1)))
-      return refuse(EINVAL, "reg_mr: offset {:#x} and iova {:#x} differ within a page", fd_offset, iova);
-    if (!b.device->ops.reg_user_mr_dmabuf) return refuse(EOPNOTSUPP, "reg_mr: {} registers no dma-bufs", b.device->name);
     UHCA_CHECK(register_dmabuf(b, u, pd, fd_offset, length, iova, fd, access));
   } else {
-    if (!has_addr || has_off) return refuse(EINVAL, "reg_mr: needs ADDR, or FD and FD_OFFSET");
-    UHCA_CHECK(uverbs_copy_from(&addr, b, UVERBS_ATTR_REG_MR_ADDR));
+    if (dmah != nullptr && (access & kOnDemand)) return refuse(EOPNOTSUPP, "reg_mr: a DMA handle for memory on demand");
     UHCA_CHECK(uverbs_reg_mr(b, u, pd, addr, length, iova, access));
+  }
+  if (dmah != nullptr) {
+    static_cast<ib_mr*>(u.object)->dmah = dmah;
+    dmah->usecnt.fetch_add(1);
   }
   return copy_keys(b, *static_cast<ib_mr*>(u.object), UVERBS_ATTR_REG_MR_RESP_LKEY, UVERBS_ATTR_REG_MR_RESP_RKEY);
 }
@@ -82,12 +92,9 @@ Status reg_dmabuf_mr(uverbs_attr_bundle& b) {
   UHCA_CHECK(uverbs_copy_from(&offset, b, UVERBS_ATTR_REG_DMABUF_MR_OFFSET));
   UHCA_CHECK(uverbs_copy_from(&length, b, UVERBS_ATTR_REG_DMABUF_MR_LENGTH));
   UHCA_CHECK(uverbs_copy_from(&iova, b, UVERBS_ATTR_REG_DMABUF_MR_IOVA));
-  auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
-  if ((offset & (page - 1)) != (iova & (page - 1)))
-    return refuse(EINVAL, "reg_dmabuf_mr: offset {:#x} and iova {:#x} differ within a page", offset, iova);
+  UHCA_CHECK(same_in_page("reg_dmabuf_mr", offset, iova));
   UHCA_CHECK(uverbs_copy_from(&fd, b, UVERBS_ATTR_REG_DMABUF_MR_FD));
-  UHCA_CHECK(uverbs_get_flags32(&access, b, UVERBS_ATTR_REG_DMABUF_MR_ACCESS_FLAGS,
-                                0x4f | ::IB_UVERBS_ACCESS_RELAXED_ORDERING));  // local, remote, on-demand, relaxed ordering
+  UHCA_CHECK(uverbs_get_flags32(&access, b, UVERBS_ATTR_REG_DMABUF_MR_ACCESS_FLAGS, kDmabufAccessFlags));
   UHCA_CHECK(register_dmabuf(b, u, pd, offset, length, iova, static_cast<int>(fd), access));
   return copy_keys(b, *static_cast<ib_mr*>(u.object), UVERBS_ATTR_REG_DMABUF_MR_RESP_LKEY, UVERBS_ATTR_REG_DMABUF_MR_RESP_RKEY);
 }
@@ -200,8 +207,7 @@ constinit const uverbs_object_def uverbs_def_mr = UVERBS_OBJECT_NEEDS(UVERBS_OBJ
 
 Status uverbs_reg_mr(uverbs_attr_bundle& b, ib_uobject& u, ib_pd& pd, std::uint64_t start, std::uint64_t length, std::uint64_t iova,
                      std::uint32_t access) {
-  auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
-  if ((start ^ iova) & (page - 1)) return refuse(EINVAL, "reg_mr: address {:#x} and iova {:#x} differ within a page", start, iova);
+  UHCA_CHECK(same_in_page("reg_mr", start, iova));
   auto mr = UHCA_TRY(ib_reg_user_mr(pd, start, length, iova, access, &b.driver_udata));
   u.object = mr.release();
   u.hw_obj_valid = true;

@@ -182,6 +182,7 @@ struct uverbs_obj_type {
   // FD types of messages of any size (attr_bundle.h: MessageSink): what a read answers that has no room for the next one; 0: the core's
   // own event files.
   int short_read = 0;
+  bool dmabuf = false;  // FD types whose descriptor is a dma-buf's and outlives the object (DmabufUobject)
 };
 #define UVERBS_TYPE_ALLOC_IDR(destroy) \
   ::uhca::kernel::uverbs_obj_type {    \

@@ -42,6 +42,6 @@ class UapiTree {
 // The core's part (std_*.cpp).
 extern const uverbs_object_def uverbs_def_device, uverbs_def_pd, uverbs_def_mr, uverbs_def_cq, uverbs_def_qp, uverbs_def_async_event,
     uverbs_def_comp_channel, uverbs_def_ah, uverbs_def_mw, uverbs_def_srq, uverbs_def_xrcd, uverbs_def_wq, uverbs_def_rwq_ind_tbl,
-    uverbs_def_flow, uverbs_def_counters, uverbs_def_dm;
+    uverbs_def_flow, uverbs_def_counters, uverbs_def_dm, uverbs_def_dmabuf;
 
 }  // namespace uhca::kernel

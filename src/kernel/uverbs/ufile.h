@@ -9,6 +9,7 @@
 #include <shared_mutex>
 #include <vector>
 
+#include "kernel/mm/dma_buf.h"
 #include "kernel/uverbs/attr_bundle.h"
 #include "kernel/uverbs/event_file.h"
 #include "kernel/uverbs/file.h"
@@ -18,6 +19,11 @@ namespace uhca::kernel {
 
 using UobjectPtr = std::shared_ptr<ib_uobject>;
 struct WriteCmd;
+
+// A dma-buf that is being made; once it is, nothing of the file knows it.
+struct DmabufUobject : ib_uobject {
+  mm::DmaBufFile dmabuf;
+};
 
 class UverbsFile final : public VerbsFile {
  public:

@@ -43,7 +43,12 @@ Result<UobjectPtr> UverbsFile::alloc_begin(std::uint16_t object_id) {
   if (!api || !api->type) return refuse(EINVAL, "object type {:#x} cannot be created on {}", object_id, dev_.name);
 
   UobjectPtr u;
-  if (api->type->alloc) {
+  if (api->type->dmabuf) {
+    auto d = std::make_shared<DmabufUobject>();
+    d->dmabuf = UHCA_TRY(mm::DmaBufFile::reserve());
+    d->id = static_cast<std::uint32_t>(d->dmabuf.fd());
+    u = std::move(d);
+  } else if (api->type->alloc) {
     u = api->type->alloc();
   } else if (api->type->is_fd) {
     u = std::make_shared<FdUobject>();
@@ -57,6 +62,7 @@ Result<UobjectPtr> UverbsFile::alloc_begin(std::uint16_t object_id) {
   u->type = api->type;
   u->usecnt.store(-1);
 
+  if (api->type->dmabuf) return u;
   if (api->type->is_fd) {
     reap_event_files();
     int fd = -1;
@@ -79,6 +85,7 @@ Result<UobjectPtr> UverbsFile::alloc_begin(std::uint16_t object_id) {
 }
 
 void UverbsFile::commit(const UobjectPtr& u) {
+  if (u->type->dmabuf) return;
   std::lock_guard g(idr_lock_);
   uobjects_.push_front(u);
   u->usecnt.store(0);
@@ -90,6 +97,10 @@ void UverbsFile::abort(const UobjectPtr& u, uverbs_attr_bundle* attrs) {
     if (Status s = u->type->destroy_object(*u, RDMA_REMOVE_ABORT, attrs); !s.ok())
       log::error("abort of object {:#x} id {}: its hardware object could not be destroyed ({})", u->type_id, u->id, s.code());
     u->object = nullptr;
+  }
+  if (u->type->dmabuf) {
+    syscall(SYS_close, static_cast<int>(u->id));
+    return;
   }
   if (u->type->is_fd) {
     static_cast<FdUobject&>(*u).file->close();
@@ -112,6 +123,7 @@ Result<UobjectPtr> UverbsFile::lookup(std::uint16_t object_id, std::int64_t id, 
     if (!api || !api->type) return refuse(EINVAL, "{} has no objects of type {:#x}", dev_.name, object_id);
   }
   UobjectPtr u;
+  if (api && api->type->dmabuf) return refuse(EOPNOTSUPP, "{}: descriptors cannot be looked up", api->name);
   if (api && api->type->is_fd) {
     if (id < std::numeric_limits<int>::min() || id > std::numeric_limits<int>::max())
       return refuse(EINVAL, "{}: descriptor {} is no int", api->name, id);

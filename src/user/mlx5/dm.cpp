@@ -163,6 +163,11 @@ void unimport_dm(ibv_dm* d) {
   delete dm;
 }
 
+// The pages that its mapping shows.
+int dm_export_dmabuf_fd(ibv_dm* dm) {
+  return ibv_cmd_export_dmabuf_fd(dm->context, to_dm(dm)->pg_off);
+}
+
 ibv_mr* reg_dm_mr(ibv_pd* pd, ibv_dm* dm, std::uint64_t offset, std::size_t length, unsigned int access_flags) {
   constexpr unsigned kAllowed = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
                                 IBV_ACCESS_ZERO_BASED | IBV_ACCESS_OPTIONAL_RANGE;
@@ -202,6 +207,7 @@ void fill_dm_ops(verbs_context_ops* ops) {
   ops->import_dm = import_dm;
   ops->unimport_dm = unimport_dm;
   ops->reg_dm_mr = reg_dm_mr;
+  ops->dm_export_dmabuf_fd = dm_export_dmabuf_fd;
 }
 
 void get_dm(ibv_dm* in, mlx5dv_dm* out) {

@@ -1,13 +1,19 @@
 // SPDX-License-Identifier: MIT
 // Protection domains, parent and thread domains, memory regions and windows, user buffers.
+#include <rdma/ib_user_ioctl_cmds.h>
+
 #include <cstdlib>
 
 #include "base/log.h"
+#include "user/mlx5/devx.h"
 #include "user/mlx5/objects.h"
 
 namespace uhca::mlx5 {
 
 namespace {
+
+// rdma/mlx5_user_ioctl_cmds.h since Linux 6.12.
+constexpr std::uint16_t kAttrRegDmabufMrAccessFlags = 0x1000;
 
 ibv_pd* alloc_pd(ibv_context* context) {
   Pd* pd = make<Pd>();
@@ -232,3 +238,15 @@ void fill_memory_ops(verbs_context_ops* ops) {
 }
 
 }  // namespace uhca::mlx5
+
+using namespace uhca;
+using namespace uhca::mlx5;
+
+// The flag that names a second way into the device (data direct) is the kernel's to judge.
+extern "C" __attribute__((visibility("default"))) ibv_mr* mlx5dv_reg_dmabuf_mr(ibv_pd* pd, std::uint64_t offset, std::size_t length,
+                                                                               std::uint64_t iova, int fd, int access, int mlx5_access) {
+  if (!ours(pd->context)) return mlx5::fail(Errno{EOPNOTSUPP});
+  ibv_command_buffer driver(UVERBS_OBJECT_MR, UVERBS_METHOD_REG_DMABUF_MR);
+  driver.in_u32(kAttrRegDmabufMrAccessFlags, static_cast<std::uint32_t>(mlx5_access));
+  return new_mr(access, [&](verbs_mr* mr) { return ibv_cmd_reg_dmabuf_mr(pd, offset, length, iova, fd, access, mr, &driver); });
+}

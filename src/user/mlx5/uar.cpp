@@ -90,3 +90,7 @@ UHCA_EXPORT void mlx5dv_devx_free_uar(mlx5dv_devx_uar* dv) {
   }
   delete u;
 }
+
+UHCA_EXPORT int mlx5dv_devx_uar_export_dmabuf_fd(mlx5dv_devx_uar* dv) {
+  return ibv_cmd_export_dmabuf_fd(reinterpret_cast<DevxUar*>(dv)->context, static_cast<std::uint64_t>(dv->mmap_off));
+}

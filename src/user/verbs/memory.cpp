@@ -175,6 +175,10 @@ UHCA_EXPORT ibv_mr* ibv_reg_buf_mr(ibv_pd* pd, ibv_buf* buf, void* addr, std::si
   return ibv_reg_mr_ex(pd, &attr);
 }
 
+UHCA_EXPORT int ibv_dm_export_dmabuf_fd(ibv_dm* dm) {
+  return get_ops(dm->context)->dm_export_dmabuf_fd(dm);
+}
+
 UHCA_EXPORT int ibv_export_buf_dmabuf_fd(ibv_buf* buf) {
   if (buf->dmabuf_fd < 0) {
     errno = ENODATA;

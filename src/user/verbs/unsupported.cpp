@@ -11,8 +11,6 @@ using namespace uhca::verbs;
     return get_ops(context)->call;                     \
   }
 
-UHCA_PASS(int, ibv_dm_export_dmabuf_fd, (ibv_dm * dm), dm->context, dm_export_dmabuf_fd(dm))
-
 UHCA_PASS(ibv_dmah*, ibv_alloc_dmah, (ibv_context * context, ibv_dmah_init_attr* attr), context, alloc_dmah(context, attr))
 UHCA_PASS(int, ibv_dealloc_dmah, (ibv_dmah * dmah), dmah->context, dealloc_dmah(dmah))
 

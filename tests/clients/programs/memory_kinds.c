@@ -3,6 +3,10 @@
  * Memory regions that are no pinned memory, through verbs alone: device memory, and memory on demand whose mappings come and go.
  * memory_kinds NAME GID_INDEX; ends with status 0 when everything was as on a real device.
  */
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <linux/dma-buf.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 
 #include "ends.h"
@@ -190,11 +194,78 @@ static int on_demand_hole(int gid) {
   return 0;
 }
 
+static int dmabuf_errno(struct ibv_pd* pd, uint64_t offset, size_t length, uint64_t iova, int fd, int access) {
+  errno = 0;
+  struct ibv_mr* mr = ibv_reg_dmabuf_mr(pd, offset, length, iova, fd, access);
+  if (!mr) return errno;
+  NEED(ibv_dereg_mr(mr) == 0);
+  return 0;
+}
+
+/* What programs find out with descriptors that are none (case D5); device memory as a dma-buf, where the library exports it. */
+static int dma_buf(int gid) {
+  struct both p;
+  connect_ends(&p, gid);
+  const int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+  int memfd = memfd_create("memory", 0);
+  NEED(memfd >= 0 && ftruncate(memfd, kPage) == 0);
+  NEED(dmabuf_errno(p.a.pd, 0, 0, 0, -1, 0) == EBADF);
+  NEED(dmabuf_errno(p.a.pd, 0, kPage, 0, 987654, access) == EBADF);
+  NEED(dmabuf_errno(p.a.pd, 0, kPage, 0, memfd, access) == EINVAL);
+  NEED(dmabuf_errno(p.a.pd, 0, kPage, 0, p.a.ctx->cmd_fd, access) == EINVAL);
+  NEED(dmabuf_errno(p.a.pd, 0, kPage, 1, -1, access) == EINVAL);
+  NEED(dmabuf_errno(p.a.pd, ~0ull << 12, 1 << 20, 0, -1, access) == EINVAL);
+  NEED(dmabuf_errno(p.a.pd, 0, kPage, 0, -1, access | IBV_ACCESS_ON_DEMAND) == EINVAL);
+  NEED(dmabuf_errno(p.a.pd, 0, kPage, 0, -1, IBV_ACCESS_REMOTE_WRITE) == EINVAL);
+  NEED(dmabuf_errno(p.a.pd, 0, kPage, 0, -1, access | IBV_ACCESS_RELAXED_ORDERING) == EBADF);
+
+  int (*export)(struct ibv_dm*) = (int (*)(struct ibv_dm*))dlsym(RTLD_DEFAULT, "ibv_dm_export_dmabuf_fd");
+  if (!export) return 0;
+  struct ibv_dm *dm = alloc_dm(p.a.ctx, 2 * kPage, 12), *gone = alloc_dm(p.a.ctx, 64, 12);
+  NEED(dm && gone);
+  char data[256], host[256];
+  for (int i = 0; i < 256; ++i) data[i] = (char)(i * 5);
+  NEED(ibv_memcpy_to_dm(dm, kPage, data, 256) == 0);
+  int fd = export(dm), again = export(dm), other = export(gone);
+  NEED(fd >= 0 && again >= 0 && other >= 0 && fcntl(fd, F_GETFD) == FD_CLOEXEC);
+  NEED(lseek(fd, 0, SEEK_END) == 2 * kPage);
+  NEED(mmap(NULL, kPage, PROT_READ, MAP_SHARED, fd, 0) == MAP_FAILED && errno == EINVAL);
+  struct dma_buf_sync sync = {DMA_BUF_SYNC_RW};
+  NEED(ioctl(fd, DMA_BUF_IOCTL_SYNC, &sync) == 0);
+  sync.flags = 0;
+  NEED(ioctl(fd, DMA_BUF_IOCTL_SYNC, &sync) == -1 && errno == EINVAL);
+  NEED(dmabuf_errno(p.a.pd, kPage, kPage + 1, 0, fd, access) == EINVAL);
+
+  struct ibv_mr* hmr = ibv_reg_mr(p.a.pd, host, sizeof host, access);
+  struct ibv_mr* mr = ibv_reg_dmabuf_mr(p.a.pd, kPage, kPage, 1 << 20, fd, access);
+  NEED(hmr && mr);
+  close(fd);
+  close(again);
+  NEED(request(&p.a, IBV_WR_RDMA_READ, (uintptr_t)host, 256, hmr->lkey, 1 << 20, mr->rkey) == IBV_WC_SUCCESS);
+  NEED(!memcmp(host, data, 256));
+  memset(host, 'h', 256);
+  NEED(request(&p.a, IBV_WR_RDMA_WRITE, (uintptr_t)host, 128, hmr->lkey, (1 << 20) + 128, mr->rkey) == IBV_WC_SUCCESS);
+  NEED(ibv_memcpy_from_dm(data, dm, kPage + 128, 128) == 0 && !memcmp(data, host, 128));
+  NEED(prefetch(p.a.pd, mr, IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE, (void*)(uintptr_t)(1 << 20), 64) == 0);
+  const uint32_t rkey = mr->rkey;
+  /* The library changes ordinary registrations only. */
+  NEED(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, IBV_ACCESS_LOCAL_WRITE) == IBV_REREG_MR_ERR_INPUT && errno == EINVAL);
+
+  /* The memory goes, its buffer stays and is of nothing: nobody maps it any more, and the key reaches nothing. */
+  NEED(ibv_free_dm(gone) == 0);
+  NEED(dmabuf_errno(p.a.pd, 0, 64, 0, other, access) == ENODEV);
+  NEED(ibv_free_dm(dm) == 0);
+  NEED(request(&p.a, IBV_WR_RDMA_READ, (uintptr_t)host, 8, hmr->lkey, 1 << 20, rkey) == IBV_WC_REM_ACCESS_ERR);
+  NEED(ibv_dereg_mr(mr) == 0);
+  close(other);
+  return 0;
+}
+
 int main(int argc, char** argv) {
   static const struct {
     const char* name;
     int (*run)(int gid);
-  } kCases[] = {{"device_memory", device_memory}, {"on_demand", on_demand}, {"on_demand_hole", on_demand_hole}};
+  } kCases[] = {{"device_memory", device_memory}, {"on_demand", on_demand}, {"on_demand_hole", on_demand_hole}, {"dma_buf", dma_buf}};
   if (argc != 3) return 2;
   for (size_t i = 0; i < sizeof kCases / sizeof kCases[0]; ++i)
     if (!strcmp(argv[1], kCases[i].name)) return kCases[i].run(atoi(argv[2]));

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: MIT
+#include "kernel/mm/dma_resv.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace uhca::kernel::mm {
+
+void DmaFence::signal(int error) {
+  std::lock_guard g(lock_);
+  if (is_signaled()) return;
+  error_ = error;
+  signaled_.store(true, std::memory_order_release);
+  changed_.notify_all();
+}
+
+void DmaFence::wait() {
+  if (is_signaled()) return;
+  std::unique_lock g(lock_);
+  changed_.wait(g, [this] { return is_signaled(); });
+}
+
+void DmaResv::add_fence(std::shared_ptr<DmaFence> fence, DmaResvUsage usage) {
+  std::erase_if(fences_, [](const Entry& e) { return e.fence->is_signaled(); });
+  fences_.push_back({std::move(fence), usage});
+}
+
+bool DmaResv::test_signaled(DmaResvUsage usage) {
+  return std::all_of(fences_.begin(), fences_.end(), [usage](const Entry& e) { return e.usage > usage || e.fence->is_signaled(); });
+}
+
+int DmaResv::wait(DmaResvUsage usage) {
+  int error = 0;
+  for (const Entry& e : fences_) {
+    if (e.usage > usage) continue;
+    e.fence->wait();
+    if (error == 0) error = e.fence->error();
+  }
+  return error;
+}
+
+}  // namespace uhca::kernel::mm
