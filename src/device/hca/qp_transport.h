@@ -94,6 +94,7 @@ struct Responder {
   std::uint32_t msn = 0;
   enum class Message : std::uint8_t { kNone, kSend, kWrite } message = Message::kNone;  // that is being received
   enum class Held : std::uint8_t { kNo, kSequence, kRnr } held = Held::kNo;  // NAK was sent, waits for epsn (IBTA 9.7.5.2.8: once)
+  std::uint32_t dropped_psn = 0;                                             // while held for a gap: the last packet behind it
   std::uint64_t received = 0;                                                // bytes of the current message
   std::uint64_t write_va = 0;
   std::uint32_t write_rkey = 0;

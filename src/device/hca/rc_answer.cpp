@@ -82,7 +82,8 @@ Tx send_acknowledge(Lane& lane, Qp& qp) {
   bool nak = r.answer == Responder::Answer::kNak;
   wire::Packet p;
   p.aeth = {nak ? r.nak_syndrome : static_cast<std::uint8_t>(wire::kAethAck | kNoCredits), r.msn};
-  std::uint32_t psn = nak ? r.nak_psn : psn_add(r.epsn, wire::kPsnMask);
+  bool gap = nak && r.nak_syndrome == (wire::kAethNak | static_cast<std::uint8_t>(wire::NakCode::kPsnSequence));
+  std::uint32_t psn = gap ? r.epsn : nak ? r.nak_psn : psn_add(r.epsn, wire::kPsnMask);
   if (begin_packet(lane, qp, direct_peer(lane, qp), p, Op::kAcknowledge, psn, 0) == nullptr) return Tx::kBusy;
   return finish_packet(lane, qp, p);
 }
@@ -104,6 +105,10 @@ void queue_nak(Qp& qp, std::uint8_t syndrome, std::uint32_t psn) {
 void withdraw_nak(Qp& qp) {
   Responder& r = qp.transport->resp;
   if (r.answer == Responder::Answer::kNak) r.answer = Responder::Answer::kAck;
+}
+
+bool nak_waits(const Qp& qp) {
+  return qp.transport->resp.answer == Responder::Answer::kNak;
 }
 
 void queue_read(Qp& qp, const KeyUser& user, const wire::Packet& p, std::uint32_t packets) {

@@ -10,9 +10,11 @@ namespace uhca::hca {
 
 // An acknowledge of everything before the expected PSN; a NAK that waits is not replaced.
 void queue_ack(Qp& qp);
+// A sequence NAK names what is expected when it leaves.
 void queue_nak(Qp& qp, std::uint8_t syndrome, std::uint32_t psn);
 // The packet that a sequence or RNR NAK asked for is here before that NAK was sent.
 void withdraw_nak(Qp& qp);
+bool nak_waits(const Qp& qp);
 
 // `packets` responses from the packet's PSN on; `user` is whose keys they read with.
 void queue_read(Qp& qp, const KeyUser& user, const wire::Packet& p, std::uint32_t packets);

@@ -170,14 +170,19 @@ Stage check_psn(Inbound& in) {
     count<Qc::out_of_sequence>(in.lane, in.qp);
     trace_refusal(in, "psn");
     // One NAK per gap, and none while an RNR NAK is out (IBTA 9.7.5.2.8).
+    if (in.r.held == Responder::Held::kNo || psn_diff(in.p.bth.psn, in.r.dropped_psn) > 0) in.r.dropped_psn = in.p.bth.psn;
     if (in.r.held != Responder::Held::kNo) return Stage::kDone;
     in.r.held = Responder::Held::kSequence;
     queue_nak(in.qp, wire::kAethNak | static_cast<std::uint8_t>(NakCode::kPsnSequence), in.r.epsn);
     in.lane.schedule(in.qp);
     return Stage::kDone;
   }
-  in.r.held = Responder::Held::kNo;
-  withdraw_nak(in.qp);
+  // It comes before the NAK that asks for it has left. What had come before it was dropped: the NAK asks for that instead.
+  bool more_missing = in.r.held == Responder::Held::kSequence && psn_diff(in.r.dropped_psn, in.r.epsn) > 0;
+  if (!more_missing || !nak_waits(in.qp)) {
+    in.r.held = Responder::Held::kNo;
+    withdraw_nak(in.qp);
+  }
   established(in);
   return Stage::kOpSequence;
 }
@@ -302,6 +307,7 @@ Stage check_rkey(Inbound& in) {
 Stage not_fetched(Inbound& in) {
   trace_refusal(in, "not_fetched");
   in.r.held = Responder::Held::kSequence;
+  in.r.dropped_psn = in.r.epsn;
   queue_nak(in.qp, wire::kAethNak | static_cast<std::uint8_t>(NakCode::kPsnSequence), in.r.epsn);
   in.lane.schedule(in.qp);
   return Stage::kDone;
