@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: MIT
 // Commands that are nearly right: what a driver really sends with fields, lengths, chains and numbers changed, and the doorbells and
 // frames that use what came of it. Every command must be answered and the device must survive; run it under the sanitizers.
-// UHCA_FUZZ_SECONDS (default 3) and UHCA_FUZZ_SEED choose how long and which.
-#include <chrono>
+// How long and which: fuzz_run.h.
 #include <cstdio>
-#include <cstdlib>
 #include <random>
 
 #include "device/hca/cmd_if.h"
 #include "hca/eth_harness.h"
+#include "hca/fuzz_run.h"
 
 namespace uhca::hcatest {
 namespace {
@@ -248,21 +247,15 @@ class CmdFuzz : public EthTest {
 };
 
 TEST_F(CmdFuzz, NearlyRightCommands) {
-  const char* text = std::getenv("UHCA_FUZZ_SECONDS");
-  double seconds = text != nullptr ? std::atof(text) : 3;
-  const char* seed_text = std::getenv("UHCA_FUZZ_SEED");
-  auto seed = seed_text != nullptr ? static_cast<unsigned>(std::strtoul(seed_text, nullptr, 0)) : std::random_device{}();
-  SCOPED_TRACE("UHCA_FUZZ_SEED=" + std::to_string(seed));
-  std::printf("seed %u\n", seed);
-  rng.seed(seed);
+  FuzzRun fuzz(rng);
+  SCOPED_TRACE(fuzz.name());
   teach();
   const std::vector<std::vector<std::uint8_t>> lessons = corpus;
   const std::size_t memory = bench.bus.mark();
   unsigned devices = 0;
-  auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
-  while (std::chrono::steady_clock::now() < end && !HasFatalFailure()) {
+  while (!fuzz.over() && !HasFatalFailure()) {
     ++devices;
-    for (unsigned i = 0; i < kCommandsPerDevice && !HasFatalFailure() && std::chrono::steady_clock::now() < end; ++i) {
+    for (unsigned i = 0; i < kCommandsPerDevice && !HasFatalFailure() && !fuzz.over(); ++i) {
       issue();
       if (pick(3) == 0) use();
     }
