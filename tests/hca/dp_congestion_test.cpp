@@ -2,10 +2,13 @@
 // Congestion: marks are answered by CNPs, notified QPs send more slowly for a while, and all of it can be switched off.
 #include "device/hca/lane.h"
 #include "hca/dp_harness.h"
+#include "prm/cmd_vport.h"
+#include "prm/congestion.h"
 
 namespace uhca::hcatest {
 namespace {
 
+namespace cong = prm::congestion;
 using prm::WqeOpcode;
 using Verdict = FakePort::Verdict;
 
@@ -120,7 +123,7 @@ TEST_F(DpCongestion, AnswersToReadsAreSlowedDownToo) {
 }
 
 TEST_F(DpCongestion, SwitchedOff) {
-  bench.hca.data_path().switch_congestion({false, false});
+  bench.hca.data_path().congestion().notify = bench.hca.data_path().congestion().react = 0;
   setup();
   took(a, WqeOpcode::RDMA_WRITE);
   for (auto& p : packets()) EXPECT_EQ(p.net.traffic_class & 3, 0) << "not ECN-capable";
@@ -158,6 +161,113 @@ TEST_F(DpCongestion, QpsThatWaitMayGo) {
   ASSERT_TRUE(bench.simple(prm::Opcode::DESTROY_QP, a.qp.qpn).ok());
   run_for(1'000'000'000);
   EXPECT_EQ(bench.hca.next_deadline(), kNever);
+}
+
+class CmdCongestion : public DpCongestion {
+ protected:
+  Reply query(std::uint32_t protocol) {
+    Request<prm::query_cong_params_in> r(prm::Opcode::QUERY_CONG_PARAMS);
+    return bench.cmd.exec(r.set<prm::query_cong_params_in::cong_protocol>(protocol), prm::query_cong_params_out::kBytes);
+  }
+  std::uint64_t value(std::uint32_t protocol, const cong::Parameter& p) {
+    Reply r = query(protocol);
+    EXPECT_TRUE(r.ok());
+    return prm::get(r.at<prm::query_cong_params_out::congestion_parameters>(), p.field);
+  }
+  prm::CmdStatus set(std::uint32_t protocol, std::initializer_list<std::pair<cong::Parameter, std::uint32_t>> values,
+                     std::uint32_t more = 0) {
+    Request<prm::modify_cong_params_in> r(prm::Opcode::MODIFY_CONG_PARAMS);
+    std::uint32_t select = more;
+    for (const auto& [p, v] : values) {
+      select |= p.select;
+      prm::set(r.at<prm::modify_cong_params_in::congestion_parameters>(), p.field, v);
+    }
+    r.set<prm::modify_cong_params_in::cong_protocol>(protocol).set<prm::modify_cong_params_in::field_select>(select);
+    return bench.cmd.exec(r).status();
+  }
+  prm::CmdStatus enable(std::uint32_t protocol, std::uint32_t priority, bool on) {
+    Request<prm::modify_cong_status_in> r(prm::Opcode::MODIFY_CONG_STATUS);
+    r.set<prm::modify_cong_status_in::cong_protocol>(protocol).set<prm::modify_cong_status_in::priority>(priority);
+    return bench.cmd.exec(r.set<prm::modify_cong_status_in::enable>(on)).status();
+  }
+  bool enabled(std::uint32_t protocol, std::uint32_t priority) {
+    Request<prm::query_cong_status_in> r(prm::Opcode::QUERY_CONG_STATUS);
+    r.set<prm::query_cong_status_in::cong_protocol>(protocol).set<prm::query_cong_status_in::priority>(priority);
+    Reply out = bench.cmd.exec(r);
+    EXPECT_TRUE(out.ok());
+    return out.get<prm::query_cong_status_out::enable>();
+  }
+  Reply statistics(bool clear) {
+    Request<prm::query_cong_statistics_in> r(prm::Opcode::QUERY_CONG_STATISTICS);
+    return bench.cmd.exec(r.set<prm::query_cong_statistics_in::clear>(clear), prm::query_cong_statistics_out::kBytes);
+  }
+};
+
+TEST_F(CmdCongestion, ParametersAreKeptAndChecked) {
+  EXPECT_EQ(value(cong::kReactionPoint, cong::rpg_ai_rate), 5u);
+  EXPECT_EQ(value(cong::kReactionPoint, cong::dce_tcp_g), 1019u);
+  EXPECT_EQ(value(cong::kNotificationPoint, cong::cnp_dscp), 48u);
+  EXPECT_EQ(set(cong::kReactionPoint, {{cong::rpg_ai_rate, 7}, {cong::rpg_min_rate, 100}}), prm::CmdStatus::OK);
+  EXPECT_EQ(value(cong::kReactionPoint, cong::rpg_ai_rate), 7u);
+  EXPECT_EQ(value(cong::kReactionPoint, cong::rpg_min_rate), 100u);
+  EXPECT_EQ(value(cong::kReactionPoint, cong::rpg_hai_rate), 50u) << "not selected";
+  // One bad value, and none is taken.
+  EXPECT_EQ(set(cong::kReactionPoint, {{cong::rpg_ai_rate, 9}, {cong::rpg_min_dec_fac, 101}}), prm::CmdStatus::BAD_PARAM);
+  EXPECT_EQ(value(cong::kReactionPoint, cong::rpg_ai_rate), 7u);
+  EXPECT_EQ(set(cong::kReactionPoint, {{cong::rpg_byte_reset, 1}}), prm::CmdStatus::BAD_PARAM) << "no byte counter";
+  EXPECT_EQ(set(cong::kNotificationPoint, {}, 1 << 4), prm::CmdStatus::BAD_PARAM) << "no priority of the CNPs' own";
+  EXPECT_EQ(set(3, {}), prm::CmdStatus::BAD_PARAM);
+  EXPECT_EQ(query(0).status(), prm::CmdStatus::BAD_PARAM);
+}
+
+TEST_F(CmdCongestion, ParametersWork) {
+  setup();
+  // CNPs with another DSCP, at most once in a second of virtual time; the first one cuts to a chosen rate, nothing raises it again.
+  ASSERT_EQ(set(cong::kNotificationPoint, {{cong::cnp_dscp, 10}, {cong::min_time_between_cnps, 1'000'000}}), prm::CmdStatus::OK);
+  ASSERT_EQ(set(cong::kReactionPoint,
+                {{cong::rate_to_set_on_first_cnp, 1000}, {cong::initial_alpha_value, 0}, {cong::rpg_time_reset, 1'000'000}}),
+            prm::CmdStatus::OK);
+  Nanos first = took(a, WqeOpcode::RDMA_WRITE);
+  EXPECT_EQ(rate(a).current, 1000u * 125'000);
+  ASSERT_EQ(notifications().size(), 1u);
+  EXPECT_EQ(notifications()[0].net.traffic_class >> 2, 10);
+  // 64 KiB at 1 Gb/s take 524 us.
+  EXPECT_NEAR(static_cast<double>(took(a, WqeOpcode::RDMA_WRITE)), 524'288.0, 60'000.0) << first;
+  EXPECT_EQ(notifications().size(), 1u) << "a second has not passed";
+}
+
+TEST_F(CmdCongestion, SwitchedByPriority) {
+  for (std::uint32_t protocol : {cong::kReactionPoint, cong::kNotificationPoint})
+    for (std::uint32_t priority : {0u, 7u}) EXPECT_TRUE(enabled(protocol, priority));
+  EXPECT_EQ(enable(cong::kNotificationPoint, 0, false), prm::CmdStatus::OK);
+  EXPECT_FALSE(enabled(cong::kNotificationPoint, 0));
+  EXPECT_TRUE(enabled(cong::kNotificationPoint, 1));
+  EXPECT_TRUE(enabled(cong::kReactionPoint, 0));
+  EXPECT_EQ(enable(cong::kReactionPoint, 8, false), prm::CmdStatus::BAD_PARAM);
+  EXPECT_EQ(enable(7, 0, false), prm::CmdStatus::BAD_PARAM);
+  setup();
+  took(a, WqeOpcode::RDMA_WRITE);
+  EXPECT_TRUE(notifications().empty()) << "untagged frames have priority 0";
+  EXPECT_EQ(enable(cong::kNotificationPoint, 0, true), prm::CmdStatus::OK);
+  took(a, WqeOpcode::RDMA_WRITE);
+  EXPECT_FALSE(notifications().empty());
+}
+
+TEST_F(CmdCongestion, Statistics) {
+  setup();
+  took(a, WqeOpcode::RDMA_WRITE);
+  Reply r = statistics(true);
+  ASSERT_TRUE(r.ok());
+  using S = prm::query_cong_statistics_out;
+  EXPECT_EQ(r.get<S::rp_cur_flows>(), 1u);
+  EXPECT_EQ(r.get<S::sum_flows>(), 1u);
+  EXPECT_EQ(r.get<S::np_ecn_marked_roce_packets>(), kLen / 1024);
+  EXPECT_EQ(r.get<S::np_cnp_sent>(), notifications().size());
+  EXPECT_EQ(r.get<S::rp_cnp_handled>(), notifications().size());
+  EXPECT_EQ(r.get<S::rp_cnp_ignored>(), 0u);
+  r = statistics(false);
+  EXPECT_EQ(r.get<S::np_ecn_marked_roce_packets>() + r.get<S::rp_cnp_handled>(), 0u) << "cleared";
+  EXPECT_EQ(r.get<S::rp_cur_flows>(), 1u) << "that is so now";
 }
 
 }  // namespace

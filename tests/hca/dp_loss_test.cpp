@@ -2,6 +2,7 @@
 // Packets that get lost or doubled; PSNs that wrap; peers that are not there (cases A1, A2, E2, E7). Each packet of each operation:
 // dp_loss_matrix_test.cpp.
 #include "hca/dp_harness.h"
+#include "prm/congestion.h"
 
 namespace uhca::hcatest {
 namespace {
@@ -114,6 +115,35 @@ TEST_F(DpLoss, CountersOfTheQpsSet) {
   EXPECT_EQ(read(of_b, hca::Qc::out_of_sequence), 5u);
   EXPECT_EQ(read(of_b, hca::Qc::rx_write_requests), 1u);
   EXPECT_EQ(read(of_b, hca::Qc::packet_seq_err), 0u);
+  // The sum over all QPs.
+  Request<prm::query_q_counter_in> q(prm::Opcode::QUERY_Q_COUNTER);
+  Reply all = bench.cmd.exec(q.set<prm::congestion::q_counter_aggregate>(1), prm::query_q_counter_out::kBytes);
+  ASSERT_TRUE(all.ok());
+  EXPECT_EQ(all.get<hca::Qc::packet_seq_err>(), 1u);
+  EXPECT_EQ(all.get<hca::Qc::out_of_sequence>(), 5u);
+}
+
+// As drivers give a QP its set: with RST2INIT.
+TEST_F(DpLoss, CounterSetFromTheStart) {
+  Reply r = bench.cmd.exec(Request<prm::alloc_q_counter_in>(prm::Opcode::ALLOC_Q_COUNTER));
+  ASSERT_TRUE(r.ok());
+  std::uint32_t set = r.get<prm::alloc_q_counter_out::counter_set_id>();
+  connect();
+  ASSERT_TRUE(bench.simple(prm::Opcode::TO_2RST_QP, b.qp.qpn).ok());
+  Request<prm::rst2init_qp_in> init(prm::Opcode::RST2INIT_QP);
+  init.set<prm::rst2init_qp_in::qpn>(b.qp.qpn);
+  void* c = init.at<prm::rst2init_qp_in::qpc>();
+  prm::set<prm::qpc::rwe>(c, 1);
+  prm::set<prm::qpc::counter_set_id>(c, set + 1);
+  EXPECT_EQ(bench.cmd.exec(init).status(), prm::CmdStatus::BAD_RES) << "no such set";
+  prm::set<prm::qpc::counter_set_id>(c, set);
+  ASSERT_TRUE(bench.cmd.exec(init).ok());
+  ASSERT_TRUE(bench.to_rtr(b.qp, path_b).ok());
+  ASSERT_TRUE(bench.to_rts(b.qp, path_b).ok());
+  write_ten_and_check();
+  Request<prm::query_q_counter_in> q(prm::Opcode::QUERY_Q_COUNTER);
+  Reply counted = bench.cmd.exec(q.set<prm::query_q_counter_in::counter_set_id>(set), prm::query_q_counter_out::kBytes);
+  EXPECT_EQ(counted.get<hca::Qc::rx_write_requests>(), 1u);
 }
 
 // Something on the way takes the packets of this source port and gives them to nobody.

@@ -371,17 +371,18 @@ TEST_F(UserContext, ForeignObjectsAreNotNamed) {
   spec.srqn = free_rmp;
   QpHandle h;
   std::uint32_t qpn = made(b, bench.qp_request(spec, h));
-  auto optional = [&](std::uint32_t mask) {
+  auto optional = [&](std::uint32_t mask, std::uint32_t counters) {
     Request<prm::rst2init_qp_in> r(Op::RST2INIT_QP);
     r.set<prm::rst2init_qp_in::qpn>(qpn).set<prm::rst2init_qp_in::opt_param_mask>(mask);
     void* c = r.at<prm::rst2init_qp_in::qpc>();
     prm::set<prm::qpc::cqn_rcv>(c, cqn);
     prm::set<prm::qpc::srqn_rmpn_xrqn>(c, rmp);
-    prm::set<prm::qpc::counter_set_id>(c, set);
+    prm::set<prm::qpc::counter_set_id>(c, counters);
     return as(b, r);
   };
-  for (unsigned bit : {18u, 19u, 25u}) EXPECT_EQ(optional(1u << bit), S::BAD_RES) << bit;  // SRQN, CQN_RCV, COUNTER_SET
-  EXPECT_EQ(optional(0), S::OK);
+  for (unsigned bit : {18u, 19u, 25u}) EXPECT_EQ(optional(1u << bit, set), S::BAD_RES) << bit;  // SRQN, CQN_RCV, COUNTER_SET
+  EXPECT_EQ(optional(0, set), S::BAD_RES) << "here the counter set is no optional parameter";
+  EXPECT_EQ(optional(0, 0), S::OK);
 
   // A key that is bound to one QP.
   Request<prm::create_mkey_in> k(Op::CREATE_MKEY);

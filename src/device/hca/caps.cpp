@@ -3,6 +3,7 @@
 
 #include "device/hca/hca.h"
 #include "device/hca/qos.h"
+#include "prm/congestion.h"
 #include "prm/cq_moderation.h"
 #include "prm/hca_cap.h"
 #include "prm/memic.h"
@@ -85,6 +86,9 @@ void fill_general(std::uint8_t* c, const HcaConfig& config) {
   prm::set<cap::out_of_seq_cnt>(c, 1);
   prm::set<cap::retransmission_q_counters>(c, 1);
   prm::set<cap::enhanced_error_q_counters>(c, 1);
+  prm::set<prm::congestion::cap_q_counter_aggregation>(c, 1);
+  prm::set<cap::cc_query_allowed>(c, 1);
+  prm::set<cap::cc_modify_allowed>(c, 1);
   // Ethernet.
   prm::set<cap::eth_net_offloads>(c, 1);
   prm::set<cap::nic_flow_table>(c, 1);

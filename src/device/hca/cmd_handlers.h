@@ -28,6 +28,12 @@ Status create_uctx(Command&);
 Status destroy_uctx(Command&);
 Status create_umem(Command&);
 Status destroy_umem(Command&);
+// cmd_congestion.cpp
+Status query_cong_status(Command&);
+Status modify_cong_status(Command&);
+Status query_cong_params(Command&);
+Status modify_cong_params(Command&);
+Status query_cong_statistics(Command&);
 // cmd_qos.cpp
 Status create_general_object(Command&);
 Status query_general_object(Command&);

@@ -6,6 +6,7 @@
 #include "device/hca/cmd_handlers.h"
 #include "device/hca/data_path.h"
 #include "prm/cmd_object.h"
+#include "prm/congestion.h"
 
 namespace uhca::hca::cmd {
 namespace {
@@ -82,7 +83,8 @@ Status dealloc_q_counter(Command& c) {
 
 Status query_q_counter(Command& c) {
   std::uint32_t n = c.get<prm::query_q_counter_in::counter_set_id>();
-  CounterSet* set = c.objects().counter_set(n);
+  bool all = c.get<prm::congestion::q_counter_aggregate>();
+  CounterSet* set = all ? &c.hca.data_path().counters().totals : c.objects().counter_set(n);
   if (set == nullptr) return c.no_such("counter set", n);
   std::memcpy(c.out(), set->raw.data(), set->raw.size());
   if (c.get<prm::query_q_counter_in::clear>()) set->raw.fill(0);

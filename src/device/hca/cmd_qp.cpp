@@ -222,6 +222,14 @@ Status modify_qp(Command& c) {
       c.st.pds.hold(pd);
       qp->pd = pd;
     }
+    // Drivers name the counter set now (Linux qp.c: __mlx5_ib_modify_qp).
+    std::uint32_t counters = t->opcode == prm::Opcode::RST2INIT_QP ? prm::get<prm::qpc::counter_set_id>(qpc) : 0;
+    if (counters != 0) {
+      if (c.objects().counter_set(counters) == nullptr) return c.no_such("counter set", counters);
+      if (Status s = c.may_use(Kind::kCounterSet, counters); s != Status::OK) return s;
+      qp->counter_set = static_cast<std::uint8_t>(counters);
+      prm::set<prm::qpc::counter_set_id>(qp->qpc.data(), counters);
+    }
     if (t->opcode == prm::Opcode::RST2INIT_QP) apply_init(*qp, qpc);
     if (t->opcode == prm::Opcode::INIT2RTR_QP) apply_rtr(c, *qp, qpc);
     if (t->opcode == prm::Opcode::RTR2RTS_QP) apply_rts(*qp, qpc);

@@ -9,6 +9,7 @@
 #include "prm/cmd_object.h"
 #include "prm/cmd_qp.h"
 #include "prm/cmd_vport.h"
+#include "prm/congestion.h"
 #include "prm/memic.h"
 #include "prm/reg.h"
 
@@ -113,6 +114,11 @@ constexpr CommandInfo kTable[] = {
     UHCA_CMD_N(DEALLOC_XRCD, dealloc_xrcd),
     UHCA_CMD_N(ALLOC_TRANSPORT_DOMAIN, alloc_transport_domain),
     UHCA_CMD_N(DEALLOC_TRANSPORT_DOMAIN, dealloc_transport_domain),
+    UHCA_CMD_N(QUERY_CONG_STATUS, query_cong_status),
+    UHCA_CMD_N(MODIFY_CONG_STATUS, modify_cong_status),
+    UHCA_CMD_N(QUERY_CONG_PARAMS, query_cong_params),
+    UHCA_CMD_N(MODIFY_CONG_PARAMS, modify_cong_params),
+    UHCA_CMD_N(QUERY_CONG_STATISTICS, query_cong_statistics),
     UHCA_CMD_N(SET_L2_TABLE_ENTRY, set_l2_table_entry),
     UHCA_CMD_N(DELETE_L2_TABLE_ENTRY, delete_l2_table_entry),
     UHCA_CMD_N(CREATE_TIR, create_tir),

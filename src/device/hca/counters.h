@@ -58,6 +58,7 @@ struct Counters {
   std::uint64_t eq_overruns = 0;
   // Congestion (names: Linux mlx5_ifc.h, query_cong_statistics_out).
   std::uint64_t np_ecn_marked = 0, np_cnp_sent = 0, rp_cnp_handled = 0, rp_cnp_ignored = 0;
+  std::uint64_t rp_flows = 0;  // QPs that began to be slowed down
   // The port (everything on the wire), and of it and of local loopback what belongs to the Ethernet half.
   Traffic port_rx, port_tx, vport_rx, vport_tx;
   Traffic rdma_rx, rdma_tx;

@@ -116,10 +116,10 @@ unsigned DataPath::armed_cqs() const {
   bool of_gsi = gsi != nullptr && gsi->recv_cq != nullptr && gsi->recv_cq->arm != Cq::Arm::kNone;
   return lane.armed - (of_gsi ? 1 : 0);
 }
-void DataPath::switch_congestion(const CongestionSwitches& s) {
-  impl_->lane.congestion = s;
+CongestionSettings& DataPath::congestion() {
+  return impl_->lane.congestion;
 }
-const Counters& DataPath::counters() const {
+Counters& DataPath::counters() {
   return impl_->lane.counters;
 }
 

@@ -57,8 +57,8 @@ class DataPath {
   Nanos next_deadline() const;
   unsigned armed_cqs() const;
   // Frames and errors of all QPs (per QP: its counter set, Objects::counter_sets).
-  const Counters& counters() const;
-  void switch_congestion(const CongestionSwitches& s);
+  Counters& counters();
+  CongestionSettings& congestion();
   void reset();
 
   // ---- events: used by both halves

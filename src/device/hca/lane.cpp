@@ -66,8 +66,9 @@ Lane::Lane(Hca& h)
       port(h.port()),
       clock(h.clock()),
       objects(h.objects()),
-      publisher(h.bus(), static_cast<PublishedTables*>(h.config().published)),
-      congestion{h.config().congestion_control, h.config().congestion_control} {}
+      publisher(h.bus(), static_cast<PublishedTables*>(h.config().published)) {
+  if (!h.config().congestion_control) congestion.notify = congestion.react = 0;
+}
 
 void Lane::receive(wire::Frame frame) {
   need_time();

@@ -67,7 +67,7 @@ struct Lane final : wire::FrameSink {
   // Copies of multicasts for QPs of this device, in the order sent (ud.h).
   std::vector<LoopbackCopy> multicast_loopback;
 
-  CongestionSwitches congestion;
+  CongestionSettings congestion;
   std::vector<Qp*> paced;  // wait until they may send again
   Nanos pace_at = kNever;  // the first of them
 

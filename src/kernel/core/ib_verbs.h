@@ -376,6 +376,10 @@ struct ib_device_ops {
   Status (*query_device)(ib_device&, ib_device_attr&, Udata*) = nullptr;
   Status (*query_port)(ib_device&, std::uint32_t port, ib_port_attr&) = nullptr;
   Result<std::uint16_t> (*query_pkey)(ib_device&, std::uint32_t port, std::uint16_t index) = nullptr;
+  // What the hardware counts at the port: the names, nullptr behind the last, and the value of one by its place among them (Linux:
+  // alloc_hw_port_stats, get_hw_stats).
+  const char* const* hw_counter_names = nullptr;
+  Result<std::uint64_t> (*read_hw_counter)(ib_device&, unsigned index) = nullptr;
   Status (*add_gid)(ib_device&, const ib_gid_attr&) = nullptr;
   Status (*del_gid)(ib_device&, std::uint16_t index) = nullptr;
 

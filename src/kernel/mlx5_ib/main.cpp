@@ -17,6 +17,7 @@
 #include "kernel/mlx5_ib/dm.h"
 #include "kernel/mlx5_ib/dmabuf.h"
 #include "kernel/mlx5_ib/fs.h"
+#include "kernel/mlx5_ib/hw_counters.h"
 #include "kernel/mlx5_ib/kernel_queue.h"
 #include "kernel/mlx5_ib/mlx5_ib.h"
 #include "kernel/mlx5_ib/mlx5_ib_dev.h"
@@ -403,6 +404,8 @@ Result<ib_device*> mlx5_ib_probe(pci::InprocEndpoint& slot) {
   dev->num_comp_vectors = m.num_comp_vectors();
   dev->roce_v1 = m.cap_roce<prm::roce_cap::roce_version>() & mlx5::kRoceVersion1;
   mlx5::set_ops(dev->ops);
+  dev->ops.hw_counter_names = mlx5::hw_counter_names(m);
+  dev->ops.read_hw_counter = mlx5::read_hw_counter;
   if (m.cap_gen<prm::cmd_hca_cap::eth_net_offloads>() && m.cap_gen<prm::cmd_hca_cap::nic_flow_table>() &&
       prm::get<prm::flow_table_prop_layout::ft_support>(m.flow_rx())) {
     dev->flows = std::make_unique<mlx5::FlowTables>(m);

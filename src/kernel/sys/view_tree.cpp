@@ -203,10 +203,18 @@ void pci_directory(View& v, const std::string& pci) {
   v.link("/sys/bus/pci/devices/" + dev.pci_address, "../../../devices/" + std::string(kHostPci) + "/" + dev.pci_address);
 }
 
+Result<std::string> hw_counter(ib_device& dev, unsigned index) {
+  return fmt::format("{}\n", UHCA_TRY(dev.ops.read_hw_counter(dev, index)));
+}
+
 void counters(View& v, const std::string& port) {
   // Counters that the port keeps appear here; a reader of one that it does not keep finds no file, as with other drivers.
   v.dir(port + "/counters");
   v.dir(port + "/hw_counters");
+  const char* const* names = v.device().ops.hw_counter_names;
+  for (unsigned i = 0; names != nullptr && names[i] != nullptr; ++i) v.file(port + "/hw_counters/" + names[i], hw_counter, i);
+  // Linux reads the hardware at most once in so many milliseconds; here each reader sees what is so now.
+  if (names != nullptr) v.file(port + "/hw_counters/lifespan", "0\n");
 }
 
 // Linux: ucma.c (a misc device with the attribute abi_version).

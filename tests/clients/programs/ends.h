@@ -7,6 +7,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <infiniband/verbs.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -49,6 +50,8 @@ struct end {
   struct ibv_cq *scq, *rcq;
   struct ibv_qp* qp;
   struct address me, peer;
+  const char* name; /* of the case */
+  long counted[16]; /* when it began */
 };
 
 struct tuning {
@@ -134,8 +137,8 @@ static inline void close_end(struct end* e) {
 }
 
 static inline void make_qp(struct end* e, const struct tuning* t) {
-  NEED(e->scq = ibv_create_cq(e->ctx, 64, NULL, e->channel, 0));
-  NEED(e->rcq = ibv_create_cq(e->ctx, 64, NULL, e->channel, 0));
+  NEED(e->scq = ibv_create_cq(e->ctx, 64, e, e->channel, 0));
+  NEED(e->rcq = ibv_create_cq(e->ctx, 64, e, e->channel, 0));
   struct ibv_qp_init_attr init = {.send_cq = e->scq,
                                   .recv_cq = e->rcq,
                                   .cap = {.max_send_wr = kQueue, .max_recv_wr = kQueue, .max_send_sge = 4, .max_recv_sge = 4},
@@ -217,6 +220,32 @@ static inline void post_receive(struct end* e, uint64_t id, struct ibv_sge s) {
   if (r) FAIL("ibv_post_recv: %d", r);
 }
 
+/* With TRANSCRIPT in the environment: every completion of the CQs that make_qp() made, on stdout, each end in its order. What a failed
+ * one does not define is left out (ibv_poll_cq(3)). */
+static inline int transcript_wanted(void) {
+  static int wanted = -1;
+  if (wanted < 0) wanted = getenv("TRANSCRIPT") != NULL;
+  return wanted;
+}
+static inline void transcribe(const struct ibv_cq* cq, const struct ibv_wc* wc) {
+  const struct end* e = cq->cq_context;
+  if (!transcript_wanted() || !e) return;
+  char line[160];
+  int n = snprintf(line, sizeof line, "%c %s wr %lu status %d", e->a ? 'a' : 'b', cq == e->scq ? "send" : "recv", (unsigned long)wc->wr_id,
+                   wc->status);
+  size_t left = sizeof line - (size_t)n;
+  if (wc->status != IBV_WC_SUCCESS) {
+    n += snprintf(line + n, left, " vendor 0x%x", wc->vendor_err);
+  } else if (!(wc->opcode & IBV_WC_RECV)) {
+    n += snprintf(line + n, left, " opcode %d", wc->opcode);
+  } else {
+    n += snprintf(line + n, left, " opcode %d flags 0x%x len %u imm 0x%x", wc->opcode, wc->wc_flags, wc->byte_len,
+                  wc->wc_flags & IBV_WC_WITH_IMM ? ntohl(wc->imm_data) : 0);
+  }
+  line[n++] = '\n';
+  if (write(1, line, (size_t)n) != n) FAIL("stdout");
+}
+
 static inline struct ibv_wc next_wc(struct ibv_cq* cq) {
   struct ibv_wc wc;
   double end = seconds() + 30;
@@ -224,6 +253,7 @@ static inline struct ibv_wc next_wc(struct ibv_cq* cq) {
   while ((n = ibv_poll_cq(cq, 1, &wc)) == 0)
     if (seconds() > end) FAIL("no completion in 30 s");
   if (n < 0) FAIL("ibv_poll_cq: %d", n);
+  transcribe(cq, &wc);
   return wc;
 }
 /* vendor < 0: any. */
@@ -240,6 +270,51 @@ static inline void want_nothing(struct ibv_cq* cq) {
     int n = ibv_poll_cq(cq, 1, &wc);
     if (n != 0) FAIL("unexpected completion of wr %lu: status %d vendor_err 0x%x", (unsigned long)wc.wr_id, wc.status, wc.vendor_err);
   } while (seconds() < end);
+}
+
+/* ---- cases, one after the other. On stderr "== NAME" and "ok NAME"; with TRANSCRIPT in the environment "a == NAME", "b == NAME" on
+ * stdout, and what the device counted meanwhile. */
+
+/* Counters that say what was done, not how it went on the way. */
+static const char* const kCounters[] = {
+    "rx_write_requests", "rx_read_requests",           "rx_atomic_requests",       "resp_local_length_error", "resp_cqe_error",
+    "req_cqe_error",     "req_remote_invalid_request", "req_remote_access_errors", "resp_cqe_flush_error",    "req_cqe_flush_error"};
+enum { kCounted = sizeof kCounters / sizeof *kCounters };
+static inline void read_counters(struct end* e, long* values) {
+  for (int i = 0; i < kCounted; ++i) {
+    char path[256], text[32] = "";
+    snprintf(path, sizeof path, "/sys/class/infiniband/%s/ports/1/hw_counters/%s", ibv_get_device_name(e->ctx->device), kCounters[i]);
+    int fd = open(path, O_RDONLY);
+    NEED(fd >= 0);
+    NEED(read(fd, text, sizeof text - 1) > 0);
+    close(fd);
+    values[i] = atol(text);
+  }
+}
+static inline void begin_case(struct end* e, const char* name) {
+  char line[128];
+  e->name = name;
+  meet(e);
+  fprintf(stderr, "== %s\n", name);
+  if (!transcript_wanted()) return;
+  read_counters(e, e->counted);
+  int n = snprintf(line, sizeof line, "%c == %s\n", e->a ? 'a' : 'b', name);
+  NEED(write(1, line, (size_t)n) == n);
+  meet(e);
+}
+static inline void end_case(struct end* e) {
+  char line[512];
+  meet(e);
+  if (transcript_wanted()) {
+    long now[kCounted];
+    read_counters(e, now);
+    int n = snprintf(line, sizeof line, "%c counters", e->a ? 'a' : 'b');
+    for (int k = 0; k < kCounted; ++k) n += snprintf(line + n, sizeof line - (size_t)n, " %ld", now[k] - e->counted[k]);
+    line[n++] = '\n';
+    NEED(write(1, line, (size_t)n) == n);
+    meet(e);
+  }
+  fprintf(stderr, "ok %s\n", e->name);
 }
 
 /* ---- main: PROGRAM both GID | server PORT GID | client HOST PORT GID */

@@ -570,11 +570,9 @@ static void all(struct end* e) {
   open_end(e);
   for (size_t i = 0; i < sizeof kCases / sizeof *kCases; ++i) {
     if (one && strcmp(one, kCases[i].name) != 0) continue;
-    meet(e);
-    fprintf(stderr, "== %s\n", kCases[i].name);
+    begin_case(e, kCases[i].name);
     kCases[i].run(e);
-    meet(e);
-    fprintf(stderr, "ok %s\n", kCases[i].name);
+    end_case(e);
   }
   close_end(e);
 }
