@@ -12,8 +12,8 @@ def unicast():
     return "02:00:00:00:%02x:%02x" % (os.getpid() >> 8 & 0xff, os.getpid() & 0xff)
 
 
-def alone(place, what):
-    out_of = place.start(program("raw_packets"), what)
+def alone(place, what, name="raw_packets"):
+    out_of = place.start(program(name), what)
     out = finish(out_of)
     require(out_of.returncode == 0 and "ok" in out, "exit status %s:\n%s" % (out_of.returncode, out))
 
@@ -59,6 +59,8 @@ def register(runner):
     for label, place in (("ours", ours), ("rdma-core", core)):
         for what in ("rules", "refusals"):
             runner.case("raw packets, %s/%s" % (what, label), alone, place, what)
+        for what in ("traffic", "refusals"):
+            runner.case("raw packets, rules of the device's format, %s/%s" % (what, label), alone, place, what, "dv_flow")
         runner.case("raw packets between processes/%s" % label, between, place, place)
         # As many frames as its receive queue holds: a receiver that is too slow for more loses some, and waits for them for ever.
         runner.case("raw_ethernet_bw/%s" % label, perftest, place, "raw_ethernet_bw", "-n", "500", "-s", "1024")

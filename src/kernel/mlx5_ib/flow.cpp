@@ -319,6 +319,7 @@ Status destroy_flow(ib_flow& ib) {
   auto& flow = static_cast<mlx5_ib_flow&>(ib);
   UHCA_CHECK(remove_rules(to_mdev(*flow.device), flow));
   if (flow.counters) counters_clear_description(*flow.counters);
+  if (flow.matcher) flow.matcher->usecnt.fetch_sub(1);
   return success();
 }
 

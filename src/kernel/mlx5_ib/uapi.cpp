@@ -8,6 +8,7 @@
 #include "kernel/mlx5_ib/devx.h"
 #include "kernel/mlx5_ib/dm.h"
 #include "kernel/mlx5_ib/mlx5_ib_dev.h"
+#include "kernel/mlx5_ib/raw_flow.h"
 #include "kernel/mlx5_ib/uapi_ids.h"
 #include "kernel/uverbs/attr_bundle.h"
 #include "kernel/uverbs/uapi_def.h"
@@ -113,6 +114,8 @@ constexpr uverbs_object_def kMrAdditions = UVERBS_OBJECT(UVERBS_OBJECT_MR, nullp
 const uapi_definition mlx5_ib_defs[] = {{&kUarObject},
                                         {&devx_object_def},
                                         {&devx_obj_object_def},
+                                        {&flow_matcher_object_def},
+                                        {&raw_flow_object_def},
                                         {&devx_umem_object_def},
                                         {&devx_async_cmd_object_def},
                                         {&devx_async_event_object_def},

@@ -127,6 +127,14 @@ int read_counters(ibv_counters* counters, std::uint64_t* values, std::uint32_t n
 
 }  // namespace
 
+ibv_flow* make_raw_flow() {
+  Flow* flow = make<Flow>();
+  return flow ? &flow->flow : nullptr;
+}
+void free_raw_flow(ibv_flow* flow) {
+  delete reinterpret_cast<Flow*>(flow);
+}
+
 void fill_flow_ops(verbs_context_ops* ops) {
   ops->create_flow = create_flow;
   ops->destroy_flow = destroy_flow;

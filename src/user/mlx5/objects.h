@@ -311,8 +311,11 @@ void fill_srq_ops(verbs_context_ops* ops);     // srq.cpp
 void fill_qp_ops(verbs_context_ops* ops);      // qp.cpp
 void fill_wq_ops(verbs_context_ops* ops);      // wq.cpp
 void fill_flow_ops(verbs_context_ops* ops);    // flow.cpp
-void fill_dm_ops(verbs_context_ops* ops);      // dm.cpp
-void get_dm(ibv_dm* in, mlx5dv_dm* out);       // for mlx5dv_init_obj
+// For a rule that does not come by create_flow (dv_flow.cpp): what ibv_destroy_flow takes. nullptr and ENOMEM.
+ibv_flow* make_raw_flow();
+void free_raw_flow(ibv_flow* flow);
+void fill_dm_ops(verbs_context_ops* ops);  // dm.cpp
+void get_dm(ibv_dm* in, mlx5dv_dm* out);   // for mlx5dv_init_obj
 
 // cq.cpp
 ibv_cq_ex* create_cq(ibv_context* context, const ibv_cq_init_attr_ex* attr, const mlx5dv_cq_init_attr* dv, bool extended);
