@@ -97,7 +97,7 @@ TEST_F(Support, UnsupportedOnesSaySo) {
       case BOOL: ADD_FAILURE() << r.name;
     }
   }
-  EXPECT_EQ(72, called);
+  EXPECT_EQ(68, called);
 }
 
 TEST_F(Support, SupportedOnesRefuseForeignDevices) {
