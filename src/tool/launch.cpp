@@ -90,14 +90,15 @@ int exec_program(const LaunchOptions& options) {
     if (const char* old = std::getenv("LD_LIBRARY_PATH"); old && *old) libs += ":" + std::string(old);
     setenv("LD_LIBRARY_PATH", libs.c_str(), 1);
   }
-  // UCX and Open MPI overwrite the code of mmap and its family, whose first definition is ours, to learn of memory that goes away; what they
-  // call instead are bare system calls, which know nothing of our files. Who asks for these hooks gets them.
+  // UCX and Open MPI overwrite the code of mmap and its family, whose first definition is ours, to learn of memory that goes away; what
+  // they call instead are bare system calls, which know nothing of our files. Who asks for these hooks gets them.
   setenv("UCX_MEM_MMAP_HOOK_MODE", "none", 0);
   setenv("OMPI_MCA_memory", "^patcher", 0);
   // With DEVX, UCX makes its receive queues as RMPs, which the device does not offer; without, as SRQs.
   setenv("UCX_IB_MLX5_DEVX", "n", 0);
   if (!options.netdev.empty()) setenv("UHCA_NETDEV", options.netdev.c_str(), 1);
   if (options.framed) setenv("UHCA_PATH", "framed", 1);
+  if (options.pin) setenv("UHCA_PIN", "1", 1);
   if (!options.impair.empty()) setenv("UHCA_IMPAIR", options.impair.c_str(), 1);
   if (options.no_congestion_control) setenv("UHCA_CONGESTION", "off", 1);
   if (!options.remove_after.empty()) setenv("UHCA_REMOVE_AFTER", options.remove_after.c_str(), 1);

@@ -11,6 +11,7 @@ struct LaunchOptions {
   bool system_rdma_core = false;  // keep the system's own libibverbs/libmlx5
   std::string netdev;
   bool framed = false;
+  bool pin = false;                    // UHCA_PIN
   std::string impair;                  // UHCA_IMPAIR
   bool no_congestion_control = false;  // UHCA_CONGESTION
   std::string remove_after;            // UHCA_REMOVE_AFTER

@@ -20,6 +20,9 @@ int main(int argc, char** argv) {
     sub->add_flag("--rdma-core", o.system_rdma_core, "Keep the system's own libibverbs and libmlx5 on top of uhca's kernel and device");
     sub->add_option("--netdev", o.netdev, "Interface whose MAC, addresses and MTU the port takes (default: the first that is up, else lo)");
     sub->add_flag("--framed", o.framed, "Between programs of this host, send frames instead of accessing their memory directly");
+    sub->add_flag("--pin", o.pin,
+                  "Bring in, keep and count every page that is registered, against the limit of locked memory (ulimit -l); else pages come "
+                  "when they are used");
     sub->add_option("--impair", o.impair,
                     "A bad wire: what is sent is lost, doubled, reordered, damaged (drop=0.01,dup=0.001,reorder=0.01,corrupt=0.001,"
                     "drop_at=3:7,seed=42; all optional)")

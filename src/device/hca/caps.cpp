@@ -54,6 +54,7 @@ void fill_general(std::uint8_t* c, const HcaConfig& config) {
   prm::set<cap::log_max_dci_stream_channels>(c, config.offer_dc ? kLogMaxDciStreams : 0);
   prm::set<cap::log_max_dci_errored_streams>(c, config.offer_dc ? kLogMaxDciStreams : 0);
   prm::set<cap::atomic>(c, 1);
+  prm::set<cap::ece_support>(c, 1);
   prm::set<cap::sctr_data_cqe>(c, 1);
   prm::set<cap::cqe_version>(c, 1);
   prm::set<cap::compact_address_vector>(c, 1);

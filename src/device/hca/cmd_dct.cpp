@@ -4,6 +4,7 @@
 
 #include "device/hca/cmd_handlers.h"
 #include "device/hca/data_path.h"
+#include "device/hca/ece.h"
 #include "prm/cmd_qp.h"
 #include "prm/event.h"
 
@@ -45,6 +46,7 @@ Status create_dct(Command& c) {
   ++dct->srq->users;
   c.objects().dcts.emplace(*n, std::move(dct));
   c.set<prm::create_dct_out::dctn>(*n);
+  c.set<prm::create_dct_out::ece>(granted_ece(prm::get<prm::dctc::ece>(ctx)));
   return Status::OK;
 }
 

@@ -7,6 +7,7 @@
 
 #include "device/hca/cmd_handlers.h"
 #include "device/hca/data_path.h"
+#include "device/hca/ece.h"
 #include "device/hca/qp_context.h"
 #include "device/hca/qp_states.h"
 #include "prm/qos.h"
@@ -177,6 +178,7 @@ Status create_qp(Command& c) {
   c.objects().qps.emplace(*n, std::move(qp));
   c.hca.data_path().qp_created(created);
   c.set<prm::create_qp_out::qpn>(*n);
+  c.set<prm::create_qp_out::ece>(granted_ece(c.get<prm::create_qp_in::ece>()));
   return Status::OK;
 }
 
@@ -208,6 +210,7 @@ Status modify_qp(Command& c) {
     const std::uint8_t* qpc = c.at<prm::rst2init_qp_in::qpc>();
     std::uint32_t mask = c.get<prm::rst2init_qp_in::opt_param_mask>();
     if (Status s = check_optional(c, mask, qpc); s != Status::OK) return s;
+    if (std::uint32_t ece = c.get<prm::rst2init_qp_in::ece>()) c.set<prm::rst2init_qp_out::ece>(granted_ece(ece));
     bool extensible = t->opcode == prm::Opcode::INIT2INIT_QP || t->opcode == prm::Opcode::RTS2RTS_QP;
     std::uint64_t more = extensible ? c.get<prm::qos::qp_opt_mask_95_32>() : 0;
     if (Status s = check_extended(c, *qp, more); s != Status::OK) return s;

@@ -35,6 +35,7 @@ struct mlx5_core_cq : TableObject {
 };
 struct mlx5_core_qp : TableObject {
   std::uint32_t qpn = 0;
+  std::uint32_t ece = 0;  // what CREATE_QP granted
   void (*event)(mlx5_core_qp& qp, EventType type) = nullptr;
 };
 

@@ -118,6 +118,7 @@ Status mlx5_core_dev::create_qp(mlx5_core_qp& qp, std::vector<std::uint8_t>& in)
   prm::set<prm::create_qp_in::opcode>(in.data(), static_cast<std::uint16_t>(prm::Opcode::CREATE_QP));
   UHCA_CHECK(cmd_.exec(in.data(), in.size(), out, sizeof out));
   qp.qpn = prm::get<prm::create_qp_out::qpn>(out);
+  qp.ece = prm::get<prm::create_qp_out::ece>(out);
   if (qps_.insert(qp.qpn, &qp)) return success();
   if (Status s = dealloc_number(prm::Opcode::DESTROY_QP, qp.qpn); !s) log::error("QP {:#x} could not be destroyed", qp.qpn);
   return refuse(ENOMEM, "QP {:#x}: no place in the table", qp.qpn);

@@ -80,6 +80,7 @@ Status to_rtr(mlx5_ib_qp& qp, const ib_qp_attr& a, std::uint32_t mask, Udata* ud
   Resp resp{};
   resp.response_length = static_cast<std::uint32_t>(udata->outlen < sizeof resp ? kNeeded : sizeof resp);
   resp.dctn = d.dctn;
+  resp.ece_options = prm::get<prm::create_dct_out::ece>(out);
   Status s = udata->copy_out(&resp, resp.response_length);
   if (!s) {
     if (Status f = destroy_in_hardware(qp); !f) log::error("DCT {:#x} could not be destroyed ({})", d.dctn, f.code());
@@ -99,12 +100,15 @@ Status create_dct(mlx5_ib_qp& qp, const ib_qp_init_attr& attr, const ::mlx5_ib_c
   prm::set<prm::dctc::cqn>(c, to_mcq(*attr.recv_cq).cqn);
   prm::set<prm::dctc::dc_access_key>(c, ucmd.access_key);
   prm::set<prm::dctc::user_index>(c, uidx);
+  if (to_mdev(*qp.device).mdev->cap_gen<prm::cmd_hca_cap::ece_support>()) prm::set<prm::dctc::ece>(c, ucmd.ece_options);
   if ((ucmd.flags & MLX5_QP_FLAG_SCATTER_CQE) && to_mcq(*attr.recv_cq).cqe_size == 128) prm::set<prm::dctc::cs_res>(c, kResScat64);
   return success();
 }
 
-Status modify_dct(mlx5_ib_qp& qp, const ib_qp_attr& a, std::uint32_t mask, Udata* udata) {
+Status modify_dct(mlx5_ib_qp& qp, const ib_qp_attr& a, std::uint32_t mask, std::uint32_t ece, Udata* udata) {
   if (!(mask & IB_QP_STATE)) return refuse(EINVAL, "modify DCT: only state changes are possible");
+  // What was said at creation stays, unless something is said now.
+  if (ece != 0 && to_mdev(*qp.device).mdev->cap_gen<prm::cmd_hca_cap::ece_support>()) prm::set<prm::dctc::ece>(context_of(*qp.dct), ece);
   if (qp.state == S::RESET && a.qp_state == S::INIT) {
     UHCA_CHECK(to_init(qp, a, mask));
   } else if (qp.state == S::INIT && a.qp_state == S::RTR) {

@@ -16,7 +16,7 @@ struct Dct {
 
 // `qp` is filled as far as all QPs are alike. EINVAL.
 Status create_dct(mlx5_ib_qp& qp, const ib_qp_init_attr& attr, const ::mlx5_ib_create_qp& ucmd, std::uint32_t uidx);
-Status modify_dct(mlx5_ib_qp& qp, const ib_qp_attr& attr, std::uint32_t mask, Udata* udata);
+Status modify_dct(mlx5_ib_qp& qp, const ib_qp_attr& attr, std::uint32_t mask, std::uint32_t ece, Udata* udata);
 Status query_dct(mlx5_ib_qp& qp, ib_qp_attr& attr, std::uint32_t mask);
 Status destroy_dct(mlx5_ib_qp& qp);
 

@@ -261,6 +261,8 @@ Result<std::unique_ptr<ib_qp>> create_qp(ib_device& d, ib_pd* ibpd, ib_qp_init_a
 
   std::vector<std::uint8_t> in(prm::create_qp_in::kBytes + pages.pas.size() * 8);
   for (std::size_t i = 0; i < pages.pas.size(); ++i) prm::set<prm::create_qp_in::pas>(in.data(), pages.pas[i], i);
+  const bool ece = m.cap_gen<prm::cmd_hca_cap::ece_support>();
+  if (ece) prm::set<prm::create_qp_in::ece>(in.data(), ucmd.ece_options);
   prm::set<prm::create_qp_in::uid>(in.data(), c.devx_uid);
   void* qpc = prm::at<prm::create_qp_in::qpc>(in.data());
   prm::set<prm::qpc::st>(qpc, to_mlx5_st(attr.qp_type));
@@ -298,6 +300,7 @@ Result<std::unique_ptr<ib_qp>> create_qp(ib_device& d, ib_pd* ibpd, ib_qp_init_a
   m.domain().rename(*qp->doorbell, fmt::format("QP {:#x} doorbell record", qp->qpn));
 
   ::mlx5_ib_create_qp_resp resp{};
+  if (ece) resp.ece_options = static_cast<mlx5_core_qp&>(*qp).ece;
   if (Status s = udata->copy_out(&resp, sizeof resp); !s) {
     if (Status f = m.destroy_qp(*qp); !f) log::error("QP {:#x} could not be destroyed", qp->qpn);
     return s.error();

@@ -188,15 +188,15 @@ Status simple(mlx5_core_dev& m, Opcode op, std::uint32_t qpn) {
   return m.cmd().exec(in, sizeof in, out, sizeof out);
 }
 
-Status check_udata(Udata* udata) {
-  if (udata == nullptr || udata->inlen == 0) return success();
+// The ECE options.
+Result<std::uint32_t> check_udata(Udata* udata) {
+  if (udata == nullptr || udata->inlen == 0) return 0u;
   using Cmd = ::mlx5_ib_modify_qp;
   UHCA_CHECK(udata->check_in_tail(sizeof(Cmd)));
   Cmd c;
   UHCA_CHECK(udata->copy_in(&c, sizeof c));
   if (c.comp_mask || c.burst_info.reserved) return refuse(EOPNOTSUPP, "modify_qp: driver comp_mask {:#x} is not supported", c.comp_mask);
-  if (c.ece_options) return refuse(EOPNOTSUPP, "modify_qp: ECE options are not supported by the device");
-  return success();
+  return std::uint32_t{c.ece_options};
 }
 
 // Device states, of qpc.state.
@@ -252,10 +252,11 @@ Status modify_qp(ib_qp& ibqp, const ib_qp_attr& a, std::uint32_t mask, Udata* ud
   auto& qp = to_mqp(ibqp);
   auto& m = *to_mdev(*qp.device).mdev;
   if (qp.rwq_ind_tbl != nullptr) return refuse(ENOSYS, "modify_qp: a QP with an indirection table has no states");
-  UHCA_CHECK(check_udata(udata));
+  std::uint32_t ece = UHCA_TRY(check_udata(udata));
   if (mask & IB_QP_RATE_LIMIT) return refuse(EOPNOTSUPP, "modify_qp: QP {:#x}: no rate limits", qp.qpn);
   std::lock_guard g(qp.lock);
-  if (qp.dct) return modify_dct(qp, a, mask, udata);
+  if (qp.dct) return modify_dct(qp, a, mask, ece, udata);
+  if (!m.cap_gen<prm::cmd_hca_cap::ece_support>()) ece = 0;
   S from = mask & IB_QP_CUR_STATE ? a.cur_qp_state : qp.state;
   S to = mask & IB_QP_STATE ? a.qp_state : from;
   std::string why;
@@ -283,13 +284,20 @@ Status modify_qp(ib_qp& ibqp, const ib_qp_attr& a, std::uint32_t mask, Udata* ud
     prm::set<In::qpn>(in, qp.qpn);
     prm::set<In::opt_param_mask>(in, to_opt(mask) & optional_of(*t, qp.qp_type));
     UHCA_CHECK(fill_qpc(m, qp, prm::at<In::qpc>(in), a, mask, *t));
+    prm::set<In::ece>(in, ece);
     UHCA_CHECK(m.cmd().exec(in, sizeof in, out, sizeof out));
+    ece = prm::get<prm::rst2init_qp_out::ece>(out);
   }
   qp.state = to;
   if (mask & IB_QP_ACCESS_FLAGS) qp.atomic_rd_en = a.qp_access_flags;
   if (mask & IB_QP_MAX_DEST_RD_ATOMIC) qp.resp_depth = a.max_dest_rd_atomic;
   if (mask & IB_QP_PORT) qp.port_num = a.port_num;
-  return success();
+  // Programs that ask nothing get no answer. Linux: mlx5_ib_modify_qp.
+  ::mlx5_ib_modify_qp_resp resp{};
+  if (udata == nullptr || qp.raw || udata->outlen < sizeof resp) return success();
+  resp.response_length = sizeof resp;
+  resp.ece_options = ece;
+  return udata->copy_out(&resp, sizeof resp);
 }
 
 Status query_qp(ib_qp& ibqp, ib_qp_attr& a, std::uint32_t mask, ib_qp_init_attr& init) {

@@ -73,6 +73,7 @@ constexpr std::uint32_t kMaxCookie = (0x100 - kFirstCookie) << 16;
   r.log_uar_size = 12;
   r.clock_info_versions = 1 << MLX5_IB_CLOCK_INFO_V1;
   r.comp_mask |= MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_CORE_CLOCK_OFFSET;
+  if (m.cap_gen<cap::ece_support>()) r.comp_mask |= MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_ECE;
   r.hca_core_clock_offset = ClockPages::kTimerOffset;
   r.num_uars_per_page = 1;
   return r;

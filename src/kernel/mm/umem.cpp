@@ -19,6 +19,7 @@
 #include "base/trace.h"
 #include "base/types.h"
 #include "device/pci/shared_area.h"
+#include "kernel/mm/pinned_pages.h"
 #include "kernel/mm/procmap.h"
 #include "kernel/mm/range_index.h"
 
@@ -245,7 +246,9 @@ struct IommuDomain::Impl {
 };
 
 Umem::~Umem() {
+  if (domain_ == nullptr) return;  // refused
   domain_->impl_->unmap(dma_, true);
+  if (counted_) PinnedPages::release(align_down(va_, kPage), align_up(va_ + length_, kPage));
 }
 
 DmaBuffer::~DmaBuffer() {
@@ -277,8 +280,11 @@ Result<std::unique_ptr<Umem>> IommuDomain::pin_like(UserPtr va, std::size_t leng
   }
   std::unique_ptr<Umem> umem(new (std::nothrow) Umem);
   if (!umem) return Errno{ENOMEM};
+  const bool count = PinnedPages::enabled();
+  if (count) UHCA_CHECK(PinnedPages::take(begin, end, who));
   auto m = impl_->map(va, length, writable, who, true, like);
   if (m.number == 0) {
+    if (count) PinnedPages::release(begin, end);
     return refuse(ENOMEM, "{}: no bus addresses left for {} bytes (a range holds at most 2 TiB - 2 GiB)", who, length);
   }
   umem->domain_ = this;
@@ -286,6 +292,7 @@ Result<std::unique_ptr<Umem>> IommuDomain::pin_like(UserPtr va, std::size_t leng
   umem->length_ = length;
   umem->dma_ = m.dma;
   umem->writable_ = writable;
+  umem->counted_ = count;
   return umem;
 }
 

@@ -41,6 +41,7 @@ class Umem {
   std::size_t length_ = 0;
   pci::DmaAddr dma_ = 0;
   bool writable_ = false;
+  bool counted_ = false;  // PinnedPages
 };
 
 // Memory of the program that is not pinned: the device reaches whatever is mapped at these addresses when it comes, and what is not there

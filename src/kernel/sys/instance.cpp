@@ -19,6 +19,7 @@
 #include "kernel/cm/file.h"
 #include "kernel/mlx5_ib/mlx5_ib.h"
 #include "kernel/mm/dma_buf.h"
+#include "kernel/mm/pinned_pages.h"
 #include "kernel/sys/cmdfile.h"
 #include "kernel/sys/cwd.h"
 #include "kernel/sys/io_map.h"
@@ -74,6 +75,7 @@ void child_after_fork() {
     kernel::uverbs_forget_after_fork();
     kernel::cm::rdma_cm_forget_after_fork();
     kernel::mm::dma_buf_forget_after_fork();
+    kernel::mm::PinnedPages::forget_after_fork();
   }
   netlink_after_fork();
   fd::abandon_all();
@@ -96,6 +98,7 @@ Instance* build() {
   }
   if (const char* rules = std::getenv("UHCA_IMPAIR")) config.impair = rules;
   if (const char* cc = std::getenv("UHCA_CONGESTION")) config.congestion_control = std::strcmp(cc, "off") != 0;
+  if (const char* pin = std::getenv("UHCA_PIN")) kernel::mm::PinnedPages::enable(std::strcmp(pin, "1") == 0);
   signals_activate();
   safecopy::set_handler_ready(true);
   auto slot = pci::plug_in_hca(config);

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <list>
 #include <memory>
 #include <type_traits>
 #include <vector>
@@ -48,6 +49,9 @@ struct ib_uobject {
   const uverbs_obj_type* type = nullptr;
   MessageSink* messages = nullptr;  // message files: valid as long as the object
   std::uint64_t mmap_pgoff = 0;     // page offset under which a program may map this object; 0: not mappable
+  // Its place among its file's objects, if it is one of them.
+  std::list<std::shared_ptr<ib_uobject>>::iterator place;
+  bool placed = false;
   // -1: exclusive; n: n readers.
   std::atomic<int> usecnt{0};
   // The hardware object exists although the handler has not returned yet: abort must destroy it.

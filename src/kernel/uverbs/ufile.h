@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <shared_mutex>
 #include <vector>
 
@@ -72,6 +73,7 @@ class UverbsFile final : public VerbsFile {
   void cleanup(rdma_remove_reason why);
   Status remove_hw(ib_uobject& u, rdma_remove_reason why, uverbs_attr_bundle* attrs);
   void forget(const UobjectPtr& u);
+  void free_id(std::uint32_t id);  // with idr_lock_
   // Closing the descriptor of an event file ends its object (Linux: uverbs_uobject_fd_release). Here nothing says that it was closed, so
   // that whoever makes the next one looks, each time the number has doubled. What a CQ or QP still refers to is left alone.
   void reap_event_files();
@@ -87,7 +89,9 @@ class UverbsFile final : public VerbsFile {
 
   std::mutex idr_lock_;
   std::map<std::uint32_t, UobjectPtr> idr_;  // nullptr: reserved by alloc_begin
-  std::list<UobjectPtr> uobjects_;           // newest first
+  std::set<std::uint32_t> freed_ids_;        // all below fresh_id_ that are not in idr_
+  std::uint32_t fresh_id_ = 0;
+  std::list<UobjectPtr> uobjects_;  // newest first
   std::shared_ptr<EventFile> default_async_;
   std::vector<std::shared_ptr<EventFile>> left_open_;  // event files after disassociate(): what they answer is still to be read
   std::size_t reap_at_ = kReapAtLeast;                 // event files; the next to be made beyond them looks for those that are closed

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "base/log.h"
 #include "kernel/uverbs/ufile.h"
@@ -74,13 +75,9 @@ Result<UobjectPtr> UverbsFile::alloc_begin(std::uint16_t object_id) {
     return u;
   }
   std::lock_guard g(idr_lock_);
-  std::uint32_t id = 0;
-  for (auto& [taken, _] : idr_) {
-    if (taken != id) break;
-    ++id;
-  }
-  idr_.emplace(id, nullptr);
-  u->id = id;
+  // The lowest that is free. Linux: xa_alloc.
+  u->id = freed_ids_.empty() ? fresh_id_++ : freed_ids_.extract(freed_ids_.begin()).value();
+  idr_.emplace(u->id, nullptr);
   return u;
 }
 
@@ -88,6 +85,8 @@ void UverbsFile::commit(const UobjectPtr& u) {
   if (u->type->dmabuf) return;
   std::lock_guard g(idr_lock_);
   uobjects_.push_front(u);
+  u->place = uobjects_.begin();
+  u->placed = true;
   u->usecnt.store(0);
   if (!u->type->is_fd) idr_[u->id] = u;
 }
@@ -108,7 +107,11 @@ void UverbsFile::abort(const UobjectPtr& u, uverbs_attr_bundle* attrs) {
     return;
   }
   std::lock_guard g(idr_lock_);
-  idr_.erase(u->id);
+  free_id(u->id);
+}
+
+void UverbsFile::free_id(std::uint32_t id) {
+  if (idr_.erase(id) != 0) freed_ids_.insert(id);
 }
 
 void UverbsFile::unlock(ib_uobject& u, uverbs_obj_access access) {
@@ -163,8 +166,9 @@ Status UverbsFile::remove_hw(ib_uobject& u, rdma_remove_reason why, uverbs_attr_
 
 void UverbsFile::forget(const UobjectPtr& u) {
   std::lock_guard g(idr_lock_);
-  uobjects_.remove(u);
-  if (!u->type->is_fd) idr_.erase(u->id);
+  if (!std::exchange(u->placed, false)) return;
+  if (!u->type->is_fd) free_id(u->id);
+  uobjects_.erase(std::list<UobjectPtr>::iterator(u->place));
 }
 
 Status UverbsFile::destroy(const UobjectPtr& u, uverbs_attr_bundle* attrs) {
