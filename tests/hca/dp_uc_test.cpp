@@ -156,5 +156,17 @@ TEST_F(DpUc, ReadsAndAtomicsAreRefused) {
   EXPECT_TRUE(packets().empty());
 }
 
+// More packets at once than a reliable QP may have outstanding: there is nobody to acknowledge any of them.
+TEST_F(DpUc, ALongQueueIsSentToItsEnd) {
+  constexpr std::uint32_t kLong = 64 * 1024;
+  Region from = region(kLong), to = region(kLong);
+  fill(from, 4);
+  for (unsigned i = 0; i < 24; ++i)
+    post(a, {.op = WqeOpcode::RDMA_WRITE, .sges = {sge(from, kLong)}, .raddr = to.va, .rkey = to.key}, i == 23);
+  run();
+  EXPECT_EQ(sends(a).size(), 24u);
+  EXPECT_TRUE(same(from, to, kLong));
+}
+
 }  // namespace
 }  // namespace uhca::hcatest

@@ -424,7 +424,11 @@ bool run_requester(Lane& lane, Qp& qp) {
   }
   // What the QP's own pace takes is no delay of the peer's.
   if (did && (qp.transport->deadline == kNever || qp.transport->flow.current != 0)) restart_ack_timer(lane, qp);
-  return complete_messages(lane, qp) || did;
+  const bool completed = complete_messages(lane, qp);
+  // Where nothing comes back, nothing else would take up again what the window has stopped.
+  if (completed && !is_reliable(qp.type) && qp.state == QpState::kRts && (r.cursor != r.fetched || r.fetched != r.posted))
+    lane.schedule(qp);
+  return completed || did;
 }
 
 void go_back(Qp& qp) {
