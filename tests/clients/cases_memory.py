@@ -16,7 +16,7 @@ def register(runner):
     kinds = {"device memory": "-j", "on demand": "-o", "implicit on demand": "-O"}
     for label, core in (("ours", False), ("rdma-core", True)):
         here = Place(rdma_core=core)
-        for name in ("device_memory", "on_demand", "on_demand_hole", "dma_buf"):
+        for name in ("device_memory", "on_demand", "on_demand_hole", "dma_buf", "many"):
             runner.case("memory kind %s/%s" % (name, label), kind, here, name)
         for what, option in kinds.items():
             options = [option] + (["-P"] if option != "-j" else [])

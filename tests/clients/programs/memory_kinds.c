@@ -261,11 +261,57 @@ static int dma_buf(int gid) {
   return 0;
 }
 
+static long mappings(void) {
+  FILE* f = fopen("/proc/self/maps", "r");
+  long n = 0;
+  NEED(f);
+  for (int c; (c = getc(f)) != EOF;) n += c == '\n';
+  fclose(f);
+  return n;
+}
+
+/* Registrations of random sizes come and go: the address space stays as it is (case D8), and those that stay make others no slower. */
+static int many(int gid) {
+  enum { kSlots = 64, kChurn = 40000, kStay = 60000 };
+  const size_t size = 64 << 20;
+  struct end e;
+  memset(&e, 0, sizeof e);
+  e.gid_index = gid;
+  open_end(&e);
+  char* memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  NEED(memory != MAP_FAILED);
+  struct ibv_mr* slots[kSlots] = {0};
+  long before = 0;
+  srand(8);
+  for (int i = 0; i < kChurn; ++i) {
+    const int at = rand() % kSlots;
+    const size_t length = 1 + (size_t)rand() % (size / 2), offset = (size_t)rand() % (size - length);
+    if (slots[at]) NEED(ibv_dereg_mr(slots[at]) == 0);
+    NEED(slots[at] = ibv_reg_mr(e.pd, memory + offset, length, IBV_ACCESS_LOCAL_WRITE));
+    if (i == 1000) before = mappings();
+  }
+  NEED(mappings() == before);
+
+  static struct ibv_mr* stay[kStay];
+  double took[3], from = seconds();
+  for (int i = 0; i < kStay; ++i) {
+    NEED(stay[i] = ibv_reg_mr(e.pd, memory + (size_t)i * 1024, 1024, IBV_ACCESS_LOCAL_WRITE));
+    if ((i + 1) % (kStay / 3) == 0) {
+      took[i / (kStay / 3)] = seconds() - from;
+      from = seconds();
+    }
+  }
+  if (took[2] > 4 * took[0]) FAIL("the first third took %.2f s, the last one %.2f s", took[0], took[2]);
+  for (int i = 0; i < kStay; ++i) NEED(ibv_dereg_mr(stay[i]) == 0);
+  return 0;
+}
+
 int main(int argc, char** argv) {
   static const struct {
     const char* name;
     int (*run)(int gid);
-  } kCases[] = {{"device_memory", device_memory}, {"on_demand", on_demand}, {"on_demand_hole", on_demand_hole}, {"dma_buf", dma_buf}};
+  } kCases[] = {
+      {"device_memory", device_memory}, {"on_demand", on_demand}, {"on_demand_hole", on_demand_hole}, {"dma_buf", dma_buf}, {"many", many}};
   if (argc != 3) return 2;
   for (size_t i = 0; i < sizeof kCases / sizeof kCases[0]; ++i)
     if (!strcmp(argv[1], kCases[i].name)) return kCases[i].run(atoi(argv[2]));
