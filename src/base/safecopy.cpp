@@ -137,9 +137,9 @@ bool cas64(void* dst, std::uint64_t* expected, std::uint64_t desired) {
 
 bool copy_last_byte_last(void* dst, const void* src, std::size_t n) {
   if (n == 0) return true;
-  if (n == kLine && reinterpret_cast<std::uintptr_t>(dst) % 8 == 0 && __builtin_expect(handler_ready(), 1)) {
+  if (reinterpret_cast<std::uintptr_t>(dst) % 8 == 0 && (n == kLine || n == 8) && __builtin_expect(handler_ready(), 1)) {
     std::atomic_thread_fence(std::memory_order_release);
-    return uhca_safe_line_last_word(dst, src) == 0;
+    return n == 8 ? uhca_safecopy_words(dst, src, 8) == 0 : uhca_safe_line_last_word(dst, src) == 0;  // a word is one store
   }
   if (copy(dst, src, n - 1) != 0) return false;
   std::atomic_thread_fence(std::memory_order_release);

@@ -6,6 +6,8 @@
 #include <cstring>
 
 #include "base/log.h"
+#include "base/rcu.h"
+#include "base/safecopy.h"
 #include "device/hca/memic.h"
 
 namespace uhca::hca {
@@ -174,6 +176,11 @@ bool compare_and_swap(pci::Bus& bus, const KeyView& view, std::uint64_t va, std:
 }
 
 bool read_memory(pci::Bus& bus, const KeyView& view, std::uint64_t va, void* dst, std::size_t len) {
+  if (view.mkey != nullptr) {
+    rcu::ReadSection section;
+    const std::byte* at = view.mkey->window.at(va - view.mkey->start);
+    if (at != nullptr && safecopy::copy(dst, at, len) == 0) return true;
+  }
   auto* out = static_cast<std::uint8_t*>(dst);
   while (len > 0) {
     Place p = locate(view, va, len);
@@ -192,6 +199,13 @@ bool read_memory(pci::Bus& bus, const KeyView& view, std::uint64_t va, void* dst
 
 bool write_memory(pci::Bus& bus, const KeyView& view, std::uint64_t va, const void* src, std::size_t len, bool last_byte_last) {
   const auto* in = static_cast<const std::uint8_t*>(src);
+  if (view.mkey != nullptr && len > 0) {
+    rcu::ReadSection section;
+    std::byte* at = view.mkey->window.writable_at(va - view.mkey->start);
+    const std::size_t last = last_byte_last ? std::min<std::size_t>(len, 8) : 0;
+    if (at != nullptr && safecopy::copy(at, in, len - last) == 0 && safecopy::copy_last_byte_last(at + len - last, in + len - last, last))
+      return true;
+  }
   // The tail that goes last: at most 64 bytes within one 4 KiB page.
   std::size_t tail = 0;
   if (last_byte_last && len > 0) {
