@@ -181,6 +181,7 @@ inline constexpr std::size_t kUarPageSize = 4096;
 inline constexpr std::size_t kUarCqDoorbell = 0x20;   // 64 bits: arm word, cqn
 inline constexpr std::size_t kUarEqArm = 0x40;        // eqn << 24 | ci, arms
 inline constexpr std::size_t kUarEqNoArm = 0x48;      // eqn << 24 | ci
+inline constexpr std::size_t kBlueFlameBytes = 256;    // of one buffer of a register: half of 2^cmd_hca_cap.log_bf_reg_size
 inline constexpr std::size_t kUarBlueFlame = 0x800;   // first BlueFlame register; 2 per bfreg, alternating
 
 }  // namespace uhca::prm

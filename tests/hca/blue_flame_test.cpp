@@ -85,6 +85,20 @@ TEST_F(DpBlueFlame, WhatIsNotNextComesFromMemory) {
   EXPECT_TRUE(s[0].ok());
 }
 
+// The second line of a long copy is inline data, which may look like a WQE.
+TEST_F(DpBlueFlame, DataBehindTheFirstLineIsNoWqe) {
+  connect();
+  std::uint16_t i = post(a, {.op = WqeOpcode::NOP, .signaled = false}, false);
+  Words forged = copy(i);
+  signal(forged);
+  for (std::uint64_t offset : {0x840, 0x880, 0x8c0, 0x940}) bench.hca.mmio_write_line(reg(offset), forged);
+  run();
+  EXPECT_TRUE(sends(a).empty());
+  bench.hca.mmio_write_line(reg(0x900), forged);
+  run();
+  EXPECT_EQ(sends(a).size(), 1u);
+}
+
 TEST_F(DpBlueFlame, AWrongCopyFailsAsAWrongWqe) {
   connect();
   std::uint16_t i = post(a, {.op = WqeOpcode::NOP}, false);

@@ -11,6 +11,7 @@
 #include <chrono>
 #include <thread>
 
+#include "device/pci/iommu_bus.h"
 #include "kernel/mm/umem.h"
 #include "kernel/mm/umem_dmabuf.h"
 #include "mm/moving_buffer.h"
@@ -330,6 +331,34 @@ struct Faulter {
   }
 };
 
+struct TestBus final : pci::IommuBus {
+  using IommuBus::set_iommu;
+  void raise(unsigned) override {}
+};
+
+// What may only be read, and what does not come although it is asked for, are refused: nobody asks for ever.
+TEST(IovaWindow, RequestsEnd) {
+  IommuDomain domain;
+  TestBus bus;
+  bus.set_iommu(&domain);
+  MovingBuffer b(8 * kPage);
+  auto umem = *dynamic(0, 8 * kPage, b.fd);
+  Faulter f{umem.get(), nullptr};
+  f.window = *domain.window(8 * kPage, false, "test", 0x7000, Faulter::fault, &f);
+  std::uint64_t word = 7;
+  EXPECT_TRUE(bus.dma_read(&word, f.window->dma(), sizeof word));
+  EXPECT_FALSE(bus.dma_write(f.window->dma(), &word, sizeof word));
+  EXPECT_FALSE(bus.dma_store32(f.window->dma(), 1));
+  EXPECT_NE(std::string::npos, std::string(bus.last_fault()).find("read-only")) << bus.last_fault();
+  f.window->zap();
+  auto nothing = [](void*) { return true; };
+  Faulter g{umem.get(), nullptr};
+  g.window = *domain.window(8 * kPage, true, "empty", 0x7000, nothing, &g);
+  EXPECT_FALSE(bus.dma_write(g.window->dma(), &word, sizeof word));
+  std::lock_guard guard(umem->resv());
+  umem->unmap_pages();
+}
+
 TEST(IovaWindow, FaultsOnceAndEndsWithTheMapping) {
   IommuDomain domain;
   MovingBuffer b(8 * kPage);
@@ -340,7 +369,7 @@ TEST(IovaWindow, FaultsOnceAndEndsWithTheMapping) {
   std::size_t n = 0;
   const char* why = nullptr;
   EXPECT_EQ(nullptr, domain.translate(f.window->dma(), 8, DmaDir::kToDevice, &n, &why)) << "nothing is loaded";
-  EXPECT_TRUE(domain.page_request(f.window->dma()));
+  EXPECT_TRUE(domain.page_request(f.window->dma(), DmaDir::kToDevice));
   EXPECT_EQ(b.exporter->memory(), domain.translate(f.window->dma(), 8, DmaDir::kToDevice, &n, &why));
   EXPECT_LE(n, 3 * kPage) << "one piece at a time";
   EXPECT_EQ(b.exporter->memory() + 5 * kPage, domain.translate(f.window->dma() + 5 * kPage, 8, DmaDir::kFromDevice, &n, &why));
@@ -351,8 +380,8 @@ TEST(IovaWindow, FaultsOnceAndEndsWithTheMapping) {
   EXPECT_EQ(nullptr, domain.translate(f.window->dma(), 8, DmaDir::kToDevice, &n, &why));
   EXPECT_EQ(1u, f.window->stats().invalidations);
   f.refuse = true;
-  EXPECT_FALSE(domain.page_request(f.window->dma()));
-  EXPECT_FALSE(domain.page_request(f.window->dma() + 64 * kPage)) << "nobody's";
+  EXPECT_FALSE(domain.page_request(f.window->dma(), DmaDir::kToDevice));
+  EXPECT_FALSE(domain.page_request(f.window->dma() + 64 * kPage, DmaDir::kToDevice)) << "nobody's";
   {
     std::lock_guard g(umem->resv());
     umem->unmap_pages();

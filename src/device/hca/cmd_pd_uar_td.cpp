@@ -86,6 +86,7 @@ Status query_q_counter(Command& c) {
   bool all = c.get<prm::congestion::q_counter_aggregate>();
   CounterSet* set = all ? &c.hca.data_path().counters().totals : c.objects().counter_set(n);
   if (set == nullptr) return c.no_such("counter set", n);
+  if (Status s = c.drivers_only(all && c.get<prm::query_q_counter_in::clear>(), "clearing everybody's counters"); s != Status::OK) return s;
   std::memcpy(c.out(), set->raw.data(), set->raw.size());
   if (c.get<prm::query_q_counter_in::clear>()) set->raw.fill(0);
   return Status::OK;

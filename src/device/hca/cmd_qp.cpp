@@ -217,6 +217,10 @@ Status modify_qp(Command& c) {
     if (t->to == QpState::kRtr) {
       if (Status s = check_rtr(c, *qp, qpc); s != Status::OK) return s;
     }
+    // Drivers name the counter set now (Linux qp.c: __mlx5_ib_modify_qp).
+    const std::uint32_t counters = t->opcode == prm::Opcode::RST2INIT_QP ? prm::get<prm::qpc::counter_set_id>(qpc) : 0;
+    if (counters != 0 && c.objects().counter_set(counters) == nullptr) return c.no_such("counter set", counters);
+    if (Status s = counters != 0 ? c.may_use(Kind::kCounterSet, counters) : Status::OK; s != Status::OK) return s;
     // Drivers name the PD of a UMR QP only now (Linux qp.c: create_kernel_qp leaves it out).
     if (t->opcode == prm::Opcode::RST2INIT_QP && qp->type == QpType::kRegUmr && qp->pd == 0) {
       std::uint32_t pd = prm::get<prm::qpc::pd>(qpc);
@@ -225,11 +229,7 @@ Status modify_qp(Command& c) {
       c.st.pds.hold(pd);
       qp->pd = pd;
     }
-    // Drivers name the counter set now (Linux qp.c: __mlx5_ib_modify_qp).
-    std::uint32_t counters = t->opcode == prm::Opcode::RST2INIT_QP ? prm::get<prm::qpc::counter_set_id>(qpc) : 0;
     if (counters != 0) {
-      if (c.objects().counter_set(counters) == nullptr) return c.no_such("counter set", counters);
-      if (Status s = c.may_use(Kind::kCounterSet, counters); s != Status::OK) return s;
       qp->counter_set = static_cast<std::uint8_t>(counters);
       prm::set<prm::qpc::counter_set_id>(qp->qpc.data(), counters);
     }

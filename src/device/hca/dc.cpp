@@ -189,6 +189,7 @@ bool fail_stream(Lane& lane, Qp& dci, std::uint16_t stream, const WcError& error
     if (trace::on()) trace::Event("state", "dci_stream").hex("qpn", dci.qpn).unum("stream", stream).str("to", "ERR");
   }
   // Whatever was read behind it is read again: requests of this stream to be flushed, others to go out in a session of their own.
+  if (static_cast<std::int16_t>(r.fetched - r.again_until) > 0) r.again_until = r.fetched;
   r.fetched = r.cursor = r.done;
   r.packet = 0;
   r.reads = 0;

@@ -41,6 +41,8 @@ void blue_flame_write(Lane& lane, std::uint64_t offset, std::uint32_t uar, const
     for (unsigned i = 0; i < words.size(); ++i) uar_store(lane, offset + i * 8, uar, words[i]);
     return;
   }
+  // A longer copy goes on behind the beginning of the register: with data, whatever it looks like.
+  if (offset % prm::kBlueFlameBytes != 0) return;
   std::uint8_t wqe[prm::kSendWqeBb];
   std::memcpy(wqe, words.data(), sizeof wqe);
   BlueFlame copy;

@@ -83,6 +83,7 @@ struct Requester {
   bool rnr_wait = false;              // the timer is the RNR timer
   bool gap_reported = false;          // went back because of missing READ responses; not again before progress
   bool fatal = false;                 // sending has stopped at a message with an error
+  std::uint16_t again_until = 0;      // DCI: messages up to here were read before a stream failed; local ones may have been executed
   std::array<std::byte, 64> in_cqe;   // READ or atomic response on its way into the CQE
   std::uint16_t stream = 0;           // DCI with streams: whose the session is
   std::vector<SendMessage> messages;  // one slot per basic block

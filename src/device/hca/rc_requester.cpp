@@ -153,8 +153,12 @@ bool begin_message(Lane& lane, Qp& qp) {
     w.valid = false;
   }
   if (trace::on()) trace_wqe(qp, w, m);
-  message_at(r, r.fetched) = m;
+  SendMessage& slot = message_at(r, r.fetched);
+  const bool again = static_cast<std::int16_t>(r.again_until - r.fetched) > 0;
+  if (again && slot.wqe == m.wqe) m.executed = slot.executed;  // once only
+  slot = m;
   r.fetched = static_cast<std::uint16_t>(r.fetched + m.bbs);
+  if (!again) r.again_until = r.fetched;
   return true;
 }
 

@@ -97,8 +97,8 @@ class Iommu {
   }
   // The device needs memory there that translate() did not have: it may come when it is asked for (PCIe: page requests). True: try again;
   // false: it will not come. May take a while, and must not be called in an RCU read section.
-  virtual bool page_request(DmaAddr addr) {
-    static_cast<void>(addr);
+  virtual bool page_request(DmaAddr addr, DmaDir dir) {
+    static_cast<void>(addr), static_cast<void>(dir);
     return false;
   }
   // From now on publishes the states of its ranges there, and waits for accessors where it waits for DMA. Not owned.

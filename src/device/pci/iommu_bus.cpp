@@ -8,6 +8,7 @@ namespace uhca::pci {
 namespace {
 
 constinit thread_local const char* fault __attribute__((tls_model("initial-exec"))) = "none";
+constexpr unsigned kMostRequests = 100;
 constexpr const char* kVanished = "the memory behind the mapping is not accessible any more";
 
 }  // namespace
@@ -35,8 +36,9 @@ bool IommuBus::resolve(DmaAddr addr, std::size_t len, DmaDir dir, HostRange* out
 
 // Translation and access are one RCU read section; a request for a page comes between two of them.
 template <class Access>
-bool IommuBus::with_pages(Access access) {
-  for (;;) {
+bool IommuBus::with_pages(DmaDir dir, Access access) {
+  // A page that came may be gone again before it is used; not always.
+  for (unsigned left = kMostRequests;; --left) {
     DmaAddr at = 0;
     bool missing = false;
     {
@@ -44,13 +46,13 @@ bool IommuBus::with_pages(Access access) {
       if (__builtin_expect(access(&at, &missing), 1)) return true;
     }
     Iommu* iommu = iommu_.load(std::memory_order_acquire);
-    if (!missing || iommu == nullptr || rcu::in_section() || !iommu->page_request(at)) return false;
+    if (!missing || iommu == nullptr || rcu::in_section() || left == 0 || !iommu->page_request(at, dir)) return false;
   }
 }
 
 bool IommuBus::dma_read(void* dst, DmaAddr src, std::size_t len) {
   auto* out = static_cast<char*>(dst);
-  return with_pages([&](DmaAddr* at, bool* missing) {
+  return with_pages(DmaDir::kToDevice, [&](DmaAddr* at, bool* missing) {
     while (len > 0) {
       std::size_t n = 0;
       void* p = translate(*at = src, len, DmaDir::kToDevice, &n);
@@ -69,7 +71,7 @@ bool IommuBus::dma_read(void* dst, DmaAddr src, std::size_t len) {
 
 bool IommuBus::dma_write(DmaAddr dst, const void* src, std::size_t len) {
   const auto* in = static_cast<const char*>(src);
-  return with_pages([&](DmaAddr* at, bool* missing) {
+  return with_pages(DmaDir::kFromDevice, [&](DmaAddr* at, bool* missing) {
     while (len > 0) {
       std::size_t n = 0;
       void* p = translate(*at = dst, len, DmaDir::kFromDevice, &n);
@@ -87,7 +89,7 @@ bool IommuBus::dma_write(DmaAddr dst, const void* src, std::size_t len) {
 }
 
 bool IommuBus::dma_load32(DmaAddr src, std::uint32_t* value) {
-  return with_pages([&](DmaAddr* at, bool* missing) {
+  return with_pages(DmaDir::kToDevice, [&](DmaAddr* at, bool* missing) {
     std::size_t n = 0;
     void* p = translate(*at = src, 4, DmaDir::kToDevice, &n);
     if (!p) return !(*missing = true);
@@ -98,7 +100,7 @@ bool IommuBus::dma_load32(DmaAddr src, std::uint32_t* value) {
 }
 
 bool IommuBus::dma_store32(DmaAddr dst, std::uint32_t value) {
-  return with_pages([&](DmaAddr* at, bool* missing) {
+  return with_pages(DmaDir::kFromDevice, [&](DmaAddr* at, bool* missing) {
     std::size_t n = 0;
     void* p = translate(*at = dst, 4, DmaDir::kFromDevice, &n);
     if (!p) return !(*missing = true);
@@ -109,7 +111,7 @@ bool IommuBus::dma_store32(DmaAddr dst, std::uint32_t value) {
 }
 
 bool IommuBus::dma_write_last_byte_last(DmaAddr dst, const void* src, std::size_t len) {
-  return with_pages([&](DmaAddr* at, bool* missing) {
+  return with_pages(DmaDir::kFromDevice, [&](DmaAddr* at, bool* missing) {
     std::size_t n = 0;
     void* p = translate(*at = dst, len, DmaDir::kFromDevice, &n);
     if (!p) return !(*missing = true);
@@ -120,7 +122,7 @@ bool IommuBus::dma_write_last_byte_last(DmaAddr dst, const void* src, std::size_
 }
 
 bool IommuBus::dma_cas64(DmaAddr addr, std::uint64_t* expected, std::uint64_t desired) {
-  return with_pages([&](DmaAddr* at, bool* missing) {
+  return with_pages(DmaDir::kFromDevice, [&](DmaAddr* at, bool* missing) {
     std::size_t n = 0;
     void* p = translate(*at = addr, 8, DmaDir::kFromDevice, &n);
     if (!p) return !(*missing = true);

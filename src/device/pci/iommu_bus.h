@@ -29,7 +29,7 @@ class IommuBus : public Bus {
   // access() until it succeeds, or until what it lacks will not come. It says at which address it failed, and whether for want of a
   // translation.
   template <class Access>
-  bool with_pages(Access access);
+  bool with_pages(DmaDir dir, Access access);
 
   std::atomic<Iommu*> iommu_{nullptr};
 };

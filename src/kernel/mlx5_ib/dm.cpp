@@ -94,7 +94,8 @@ Status map_op_addr(uverbs_attr_bundle& b) {
     return refuse(EOPNOTSUPP, "dm_map_op_addr: the device has no operation {}", op);
   std::lock_guard g(dm.ops_lock);
   auto it = dm.ops.find(op);
-  if (it == dm.ops.end()) {
+  const bool fresh = it == dm.ops.end();
+  if (fresh) {
     std::uint8_t in[prm::modify_memic_in::kBytes] = {}, out[prm::modify_memic_out::kBytes] = {};
     prm::set<prm::modify_memic_in::opcode>(in, static_cast<std::uint16_t>(prm::Opcode::MODIFY_MEMIC));
     prm::set<prm::modify_memic_in::op_mod>(in, prm::kMemicOpAlloc);
@@ -116,8 +117,13 @@ Status map_op_addr(uverbs_attr_bundle& b) {
   const MmapEntry& e = it->second;
   const std::uint64_t start = static_cast<MemicOp*>(e.hold.get())->addr % kPage;
   const std::uint16_t index = page_index(e);
-  UHCA_CHECK(uverbs_ignore_enoent(uverbs_copy_to(b, MLX5_IB_ATTR_DM_MAP_OP_ADDR_RESP_PAGE_INDEX, index)));
-  return uverbs_copy_to(b, MLX5_IB_ATTR_DM_MAP_OP_ADDR_RESP_START_OFFSET, start);
+  Status s = uverbs_ignore_enoent(uverbs_copy_to(b, MLX5_IB_ATTR_DM_MAP_OP_ADDR_RESP_PAGE_INDEX, index));
+  if (s.ok()) s = uverbs_copy_to(b, MLX5_IB_ATTR_DM_MAP_OP_ADDR_RESP_START_OFFSET, start);
+  if (!s.ok() && fresh) {
+    remove_mmap_entry(c, it->second);
+    dm.ops.erase(it);
+  }
+  return s;
 }
 
 Status dm_query(uverbs_attr_bundle& b) {

@@ -186,9 +186,9 @@ void remove_mmap_entry(mlx5_ib_ucontext& c, MmapEntry& e) {
 }
 
 Status free_uar_entry(mlx5_ib_ucontext& c, UarEntry& e) {
-  UHCA_CHECK(to_mdev(*c.device).mdev->dealloc_uar(e.page_id));
+  // Before somebody else can be given the page. What is refused now is tried again, when the queues are gone.
   remove_mmap_entry(c, e);
-  return success();
+  return to_mdev(*c.device).mdev->dealloc_uar(e.page_id);
 }
 
 Result<std::uint32_t> uar_of_bfreg(mlx5_ib_ucontext& c, std::uint32_t bfreg) {

@@ -125,7 +125,7 @@ class DmaBufFile {
 
  private:
   int fd_ = -1;
-  std::uint64_t ino_ = 0;
+  std::uint64_t dev_ = 0, ino_ = 0;
 };
 // A new descriptor of the buffer. Linux: dma_buf_fd.
 Result<int> dma_buf_fd(std::shared_ptr<DmaBuf> buf);

@@ -31,7 +31,7 @@ namespace {
 constexpr char kName[] = "uhca:dmabuf";
 
 struct Open {
-  std::uint64_t ino;
+  std::uint64_t dev, ino;
   int watch;  // -1: inotify is exhausted: the buffer stays
   std::shared_ptr<DmaBuf> buf;
 };
@@ -124,6 +124,7 @@ Result<DmaBufFile> DmaBufFile::reserve() {
     syscall(SYS_close, f.fd_);
     return e;
   }
+  f.dev_ = st.st_dev;
   f.ino_ = st.st_ino;
   return f;
 }
@@ -135,7 +136,7 @@ Status DmaBufFile::bind(std::shared_ptr<DmaBuf> buf) {
   inside::Guard guard;
   std::lock_guard g(lock);
   if (open_files == nullptr) open_files = new std::vector<Open>;
-  open_files->push_back({ino_, watch(fd_), std::move(buf)});
+  open_files->push_back({dev_, ino_, watch(fd_), std::move(buf)});
   if (open_files->back().watch < 0) log::warn("inotify is exhausted for this user: a dma-buf stays until the process ends");
   count.store(static_cast<unsigned>(open_files->size()), std::memory_order_release);
   return success();
@@ -157,10 +158,11 @@ bool dma_buf_any_files() {
 std::shared_ptr<DmaBuf> dma_buf_of_fd(int fd) {
   struct stat st;
   if (!dma_buf_any_files() || fd < 0 || syscall(SYS_fstat, fd, &st) != 0) return nullptr;
+  if (!S_ISREG(st.st_mode) || st.st_nlink != 0) return nullptr;  // other file systems have the same inode numbers
   inside::Guard guard;
   std::lock_guard g(lock);
   for (const Open& o : *open_files)
-    if (o.ino == st.st_ino) return o.buf;
+    if (o.dev == st.st_dev && o.ino == st.st_ino) return o.buf;
   return nullptr;
 }
 

@@ -394,9 +394,10 @@ void* IommuDomain::in_window(IovaWindow& w, std::uint64_t off, std::size_t len, 
 
 // What a request needs of its window is read in a section, and the window outlives the call: its keys go first, with the lock of the lane
 // held under which the device makes requests.
-bool IommuDomain::page_request(pci::DmaAddr addr) {
+bool IommuDomain::page_request(pci::DmaAddr addr, pci::DmaDir dir) {
   Slot* s = impl_->slot(addr >> kWindowBits);
   if (s == nullptr || (s->state.load(std::memory_order_acquire) & kStateMask) != kLive) return false;
+  if (dir == pci::DmaDir::kFromDevice && !s->writable.load(std::memory_order_acquire)) return false;  // no page helps
   IovaWindow* w = s->window.load(std::memory_order_acquire);
   const std::uint64_t off = addr & (kWindow - 1);
   if (w == nullptr || off < s->first.load(std::memory_order_acquire) || off >= s->end.load(std::memory_order_acquire)) return false;

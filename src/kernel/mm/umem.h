@@ -166,7 +166,7 @@ class IommuDomain final : public pci::Iommu {
   void* translate(pci::DmaAddr addr, std::size_t len, pci::DmaDir dir, std::size_t* contiguous, const char** why) override;
 
   bool resolve(pci::DmaAddr addr, std::size_t len, pci::DmaDir dir, pci::HostRange* out) override;
-  bool page_request(pci::DmaAddr addr) override;
+  bool page_request(pci::DmaAddr addr, pci::DmaDir dir) override;
   void share(pci::SharedArea* area) override;
 
   // The program is about to unmap, replace or discard [va, va+length): every pinned range that overlaps is poisoned, from now
