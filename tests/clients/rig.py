@@ -163,11 +163,15 @@ def pingpong(server_place, client_place, *options, program="ibv_rc_pingpong", gi
 
 
 def perftest(server_place, client_place, program, *options, limit=LIMIT):
-    port = free_port()
-    common = [program, "-d", "mlx5_0", "-F", "-p", str(port)] + list(options)
-    outs = pair(server_place, client_place, common + ["-x", str(server_place.gid_index())],
-                common + ["-x", str(client_place.gid_index()), server_place.address], port, limit)
-    rows = [l for l in outs[1].splitlines() if re.match(r"^ *\d+ +\d+ +[\d.]+", l)]
+    """Its own calibration of the processor's clock fails now and then on a busy machine: it then says so and reports nothing, whatever it ran on."""
+    for _ in range(5):
+        port = free_port()
+        common = [program, "-d", "mlx5_0", "-F", "-p", str(port)] + list(options)
+        outs = pair(server_place, client_place, common + ["-x", str(server_place.gid_index())],
+                    common + ["-x", str(client_place.gid_index()), server_place.address], port, limit)
+        rows = [l for l in outs[1].splitlines() if re.match(r"^ *\d+ +\d+ +[\d.]+", l)]
+        if rows or "Correlation coefficient" not in outs[1]:
+            break
     require(rows, "no result row:\n" + outs[1])
     return outs
 
