@@ -7,7 +7,11 @@ NOBODY, DAEMON = 65534, 1
 
 
 def kind(place, name):
-    p = place.start(program("memory_kinds"), name, str(place.gid_index()))
+    run(place, "memory_kinds", name, str(place.gid_index()))
+
+
+def run(place, name, *arguments):
+    p = place.start(program(name), *arguments)
     out = finish(p)
     require(p.returncode == 0, "status %d:\n%s" % (p.returncode, out))
 
@@ -18,6 +22,7 @@ def register(runner):
         here = Place(rdma_core=core)
         for name in ("device_memory", "on_demand", "on_demand_hole", "dma_buf", "many"):
             runner.case("memory kind %s/%s" % (name, label), kind, here, name)
+        runner.case("memory kind operations that move/%s" % label, run, here, "dv_dm")
         for what, option in kinds.items():
             options = [option] + (["-P"] if option != "-j" else [])
             runner.case("memory kind rc_pingpong %s/%s/one host" % (what, label), pingpong, here, here, *options)

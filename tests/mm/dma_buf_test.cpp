@@ -299,6 +299,7 @@ TEST(DmaBuf, SyncTellsTheExporterAndWaits) {
   }
   t = std::thread([&] {
     std::this_thread::sleep_for(30ms);
+    std::lock_guard g(b.buf->resv());  // nobody keeps it who waits
     done = true;
     reads->signal();
   });

@@ -101,9 +101,9 @@ std::uint64_t InprocSlot::trapped_load(std::uint64_t offset, unsigned size) {
 }
 
 void InprocSlot::trapped_store(std::uint64_t offset, std::uint64_t value, unsigned size) {
+  // Operations on device memory: nothing else comes of them. They run in a signal handler, on whatever stack the program has for it.
   inside::EngineGuard guard;
   engine_->mmio_write(offset, value, size);
-  after_work();
 }
 
 void InprocSlot::reset() {

@@ -62,7 +62,10 @@ Result<std::unique_ptr<ib_mr>> create_mr(ib_pd& pd, std::unique_ptr<mm::Umem>& u
 }  // namespace
 
 mlx5_ib_mr::mlx5_ib_mr() = default;
-mlx5_ib_mr::~mlx5_ib_mr() = default;
+mlx5_ib_mr::~mlx5_ib_mr() {
+  // Of one whose key could not be destroyed: nobody may find it.
+  if (odp || dmabuf) forget_odp_mr(*this);
+}
 
 bool needs_writing(std::uint32_t access) {
   return access & (kAccessLocalWrite | kAccessRemoteWrite | kAccessRemoteAtomic | kAccessMwBind);

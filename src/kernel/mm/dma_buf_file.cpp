@@ -187,9 +187,13 @@ Status dma_buf_ioctl(DmaBuf& buf, unsigned long request, std::uint64_t arg) {
   if (!read && !write) return refuse(EINVAL, "dma-buf: a sync of neither reads nor writes");
   if (sync.flags & DMA_BUF_SYNC_END) return buf.exporter().end_cpu_access(read, write);
   UHCA_CHECK(buf.exporter().begin_cpu_access(read, write));
-  // Linux: __dma_buf_begin_cpu_access waits for what the others do.
-  std::lock_guard g(buf.resv());
-  buf.resv().wait(write ? DmaResvUsage::kRead : DmaResvUsage::kWrite);
+  // Linux: __dma_buf_begin_cpu_access waits for what the others do, without being in their way.
+  std::vector<std::shared_ptr<DmaFence>> fences;
+  {
+    std::lock_guard g(buf.resv());
+    fences = buf.resv().get_fences(write ? DmaResvUsage::kRead : DmaResvUsage::kWrite);
+  }
+  for (auto& fence : fences) fence->wait();
   return success();
 }
 

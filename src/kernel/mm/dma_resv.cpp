@@ -29,12 +29,18 @@ bool DmaResv::test_signaled(DmaResvUsage usage) {
   return std::all_of(fences_.begin(), fences_.end(), [usage](const Entry& e) { return e.usage > usage || e.fence->is_signaled(); });
 }
 
+std::vector<std::shared_ptr<DmaFence>> DmaResv::get_fences(DmaResvUsage usage) {
+  std::vector<std::shared_ptr<DmaFence>> all;
+  for (const Entry& e : fences_)
+    if (e.usage <= usage) all.push_back(e.fence);
+  return all;
+}
+
 int DmaResv::wait(DmaResvUsage usage) {
   int error = 0;
-  for (const Entry& e : fences_) {
-    if (e.usage > usage) continue;
-    e.fence->wait();
-    if (error == 0) error = e.fence->error();
+  for (auto& fence : get_fences(usage)) {
+    fence->wait();
+    if (error == 0) error = fence->error();
   }
   return error;
 }

@@ -49,7 +49,9 @@ class DmaResv {
   void add_fence(std::shared_ptr<DmaFence> fence, DmaResvUsage usage);
   // Whether all fences of that usage, and of those before it, have been signalled. Held.
   bool test_signaled(DmaResvUsage usage);
-  // Returns when they have. Held, and stays so meanwhile. The first error of one, or 0.
+  // Those of that usage, and of those before it. Held; they may be waited for without. Linux: dma_resv_get_fences.
+  std::vector<std::shared_ptr<DmaFence>> get_fences(DmaResvUsage usage);
+  // Returns when they have been signalled. Held, and stays so meanwhile. The first error of one, or 0.
   int wait(DmaResvUsage usage);
 
  private:

@@ -143,17 +143,18 @@ void break_going(std::uintptr_t to, const char* how) {
 
 }  // namespace
 
-void memory_going(void* va, size_t n, const char* how) {
+IoRanges memory_going(void* va, size_t n, const char* how) {
   Instance* i = instance();
-  if (!i || n == 0 || inside::active() || !own_process()) return;
+  if (!i || n == 0 || inside::active() || !own_process()) return {};
   int saved = errno;
   {
     inside::Guard guard;
     i->device->invalidate_range(reinterpret_cast<kernel::UserPtr>(va), n, how);
   }
   uar_map_remove(reinterpret_cast<std::uintptr_t>(va), n);
-  io_map_remove(reinterpret_cast<std::uintptr_t>(va), n);
+  IoRanges taken = io_map_take(reinterpret_cast<std::uintptr_t>(va), n);
   errno = saved;
+  return taken;
 }
 
 }  // namespace uhca::sys
@@ -169,8 +170,9 @@ UHCA_EXPORT void* mmap64(void* addr, size_t length, int prot, int flags, int fd,
 }
 UHCA_EXPORT int munmap(void* addr, size_t length) noexcept {
   // Linux refuses a crooked address before it does anything.
+  IoRanges going;
   if (__builtin_expect(instance() != nullptr, 0) && (reinterpret_cast<std::uintptr_t>(addr) & 4095) == 0)
-    memory_going(addr, length, "unmapped (munmap)");
+    going = memory_going(addr, length, "unmapped (munmap)");
   return next_munmap(addr, length);
 }
 UHCA_EXPORT void* mremap(void* addr, size_t old_length, size_t new_length, int flags, ...) noexcept {
@@ -178,15 +180,22 @@ UHCA_EXPORT void* mremap(void* addr, size_t old_length, size_t new_length, int f
   va_start(ap, flags);
   void* to = flags & MREMAP_FIXED ? va_arg(ap, void*) : nullptr;
   va_end(ap);
-  if (__builtin_expect(instance() != nullptr, 0)) {
-    // Growing in place leaves the old pages where they are; moving or shrinking does not.
-    if (flags & MREMAP_MAYMOVE)
-      memory_going(addr, old_length, "moved or shrunk (mremap)");
-    else if (new_length < old_length)
-      memory_going(static_cast<char*>(addr) + new_length, old_length - new_length, "moved or shrunk (mremap)");
-    if (flags & MREMAP_FIXED) memory_going(to, new_length, "replaced (mremap MREMAP_FIXED)");
-  }
-  return next_mremap(addr, old_length, new_length, flags, to);
+  if (__builtin_expect(instance() == nullptr, 1)) return next_mremap(addr, old_length, new_length, flags, to);
+  const auto from = reinterpret_cast<std::uintptr_t>(addr);
+  // Mappings of a device do not grow (Linux: VM_DONTEXPAND).
+  if (new_length > old_length && io_map_touches(from, old_length)) return fail(EFAULT);
+  // Growing in place leaves the old pages where they are; moving or shrinking does not.
+  IoRanges moving, shrinking, replaced;
+  if (flags & MREMAP_MAYMOVE)
+    moving = memory_going(addr, old_length, "moved or shrunk (mremap)");
+  else if (new_length < old_length)
+    shrinking = memory_going(static_cast<char*>(addr) + new_length, old_length - new_length, "moved or shrunk (mremap)");
+  if (flags & MREMAP_FIXED) replaced = memory_going(to, new_length, "replaced (mremap MREMAP_FIXED)");
+  void* now = next_mremap(addr, old_length, new_length, flags, to);
+  const bool done = now != MAP_FAILED;
+  if (!moving.all.empty())
+    io_map_put(std::move(moving), from, done ? reinterpret_cast<std::uintptr_t>(now) : from, done ? new_length : old_length);
+  return now;
 }
 // The break as the C library's own allocator moves it is not seen here, as its other inner calls are not (docs/support.md).
 UHCA_EXPORT void* sbrk(intptr_t increment) noexcept {
