@@ -9,6 +9,7 @@
 #include "prm/cmd_object.h"
 #include "prm/cmd_qp.h"
 #include "prm/cmd_vport.h"
+#include "prm/congestion.h"
 #include "prm/context.h"
 #include "prm/cqe.h"
 #include "prm/event.h"
@@ -26,9 +27,10 @@ namespace {
 constexpr const LayoutInfo* kAll[] = {
     UHCA_PRM_LAYOUTS_cmd_core(UHCA_PRM_REF) UHCA_PRM_LAYOUTS_cmd_eth(UHCA_PRM_REF) UHCA_PRM_LAYOUTS_cmd_flow(UHCA_PRM_REF)
         UHCA_PRM_LAYOUTS_cmd_object(UHCA_PRM_REF) UHCA_PRM_LAYOUTS_cmd_qp(UHCA_PRM_REF) UHCA_PRM_LAYOUTS_cmd_vport(UHCA_PRM_REF)
-            UHCA_PRM_LAYOUTS_context(UHCA_PRM_REF) UHCA_PRM_LAYOUTS_cqe(UHCA_PRM_REF) UHCA_PRM_LAYOUTS_event(UHCA_PRM_REF)
-                UHCA_PRM_LAYOUTS_hca_cap(UHCA_PRM_REF) UHCA_PRM_LAYOUTS_memic(UHCA_PRM_REF) UHCA_PRM_LAYOUTS_other_caps(UHCA_PRM_REF)
-                    UHCA_PRM_LAYOUTS_queue_context(UHCA_PRM_REF) UHCA_PRM_LAYOUTS_reg(UHCA_PRM_REF) UHCA_PRM_LAYOUTS_wqe(UHCA_PRM_REF)};
+            UHCA_PRM_LAYOUTS_congestion(UHCA_PRM_REF) UHCA_PRM_LAYOUTS_context(UHCA_PRM_REF) UHCA_PRM_LAYOUTS_cqe(UHCA_PRM_REF)
+                UHCA_PRM_LAYOUTS_event(UHCA_PRM_REF) UHCA_PRM_LAYOUTS_hca_cap(UHCA_PRM_REF) UHCA_PRM_LAYOUTS_memic(UHCA_PRM_REF)
+                    UHCA_PRM_LAYOUTS_other_caps(UHCA_PRM_REF) UHCA_PRM_LAYOUTS_queue_context(UHCA_PRM_REF)
+                        UHCA_PRM_LAYOUTS_reg(UHCA_PRM_REF) UHCA_PRM_LAYOUTS_wqe(UHCA_PRM_REF)};
 
 }  // namespace
 

@@ -41,6 +41,9 @@ UHCA_PRM_LAYOUT(query_cong_statistics_in, 0x80)
 UHCA_PRM_LAYOUT(query_cong_statistics_out, 0x880)
 // clang-format on
 
+#define UHCA_PRM_LAYOUTS_congestion(L) \
+  L(modify_cong_status_in) L(modify_cong_status_out) L(query_cong_statistics_in) L(query_cong_statistics_out)
+
 namespace uhca::prm::congestion {
 
 inline constexpr std::uint32_t kReactionPoint = 1, kNotificationPoint = 2;  // cong_protocol

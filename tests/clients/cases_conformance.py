@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: MIT
 """One suite of verbs programs (programs/conformance.c, programs/faults.c) over every way that frames can go: one process, the host switch with frames
 and without, UDP between hosts, and the same over a bad wire. Completions and counters must be the same on all of them."""
-import os
 import re
 
 from cases_robust import FAULTS, both_ends, two_processes

@@ -22,7 +22,7 @@ def register(runner):
         here = Place(rdma_core=core)
         for name in ("device_memory", "on_demand", "on_demand_hole", "dma_buf", "many"):
             runner.case("memory kind %s/%s" % (name, label), kind, here, name)
-        runner.case("memory kind operations that move/%s" % label, run, here, "dv_dm")
+        runner.case("memory kind operations that move/%s" % label, run, here, "dv_dm", *([] if core else ["wrap"]))
         for what, option in kinds.items():
             options = [option] + (["-P"] if option != "-j" else [])
             runner.case("memory kind rc_pingpong %s/%s/one host" % (what, label), pingpong, here, here, *options)

@@ -220,6 +220,16 @@ TEST_F(CmdCongestion, ParametersAreKeptAndChecked) {
   EXPECT_EQ(query(0).status(), prm::CmdStatus::BAD_PARAM);
 }
 
+TEST_F(CmdCongestion, AResetMakesThemThoseOfTheFactory) {
+  EXPECT_EQ(set(cong::kReactionPoint, {{cong::rpg_ai_rate, 7}}), prm::CmdStatus::OK);
+  EXPECT_EQ(enable(cong::kNotificationPoint, 2, false), prm::CmdStatus::OK);
+  bench.hca.reset();
+  bench.cmd.attach();
+  bench.bring_up();
+  EXPECT_EQ(value(cong::kReactionPoint, cong::rpg_ai_rate), 5u);
+  EXPECT_TRUE(enabled(cong::kNotificationPoint, 2));
+}
+
 TEST_F(CmdCongestion, ParametersWork) {
   setup();
   // CNPs with another DSCP, at most once in a second of virtual time; the first one cuts to a chosen rate, nothing raises it again.

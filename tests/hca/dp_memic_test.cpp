@@ -59,15 +59,7 @@ class DpMemic : public DpTest {
     void* c = r.at<prm::create_mkey_in::memory_key_mkey_entry>();
     prm::set<prm::mkc::access_mode_1_0>(c, 1);
     prm::set<prm::mkc::access_mode_4_2>(c, 1);  // 5: MEMIC
-    prm::set<prm::mkc::lr>(c, 1);
-    prm::set<prm::mkc::lw>(c, acc.lw);
-    prm::set<prm::mkc::rr>(c, acc.rr);
-    prm::set<prm::mkc::rw>(c, acc.rw);
-    prm::set<prm::mkc::a>(c, acc.a);
-    prm::set<prm::mkc::qpn>(c, 0xffffff);
-    prm::set<prm::mkc::pd>(c, bench.pd);
-    prm::set<prm::mkc::start_addr>(c, at);
-    prm::set<prm::mkc::len>(c, len);
+    Bench::put_key(c, bench.pd, at, len, acc);
     return bench.cmd.exec(r);
   }
   std::uint32_t key(std::uint64_t at, std::uint64_t len, Bench::Access acc = {}) {

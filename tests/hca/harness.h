@@ -717,6 +717,19 @@ class Bench {
     return cmd.exec(r);
   }
 
+  // A direct key of these rights; its mode and pages are left.
+  static void put_key(void* c, std::uint32_t in_pd, std::uint64_t va, std::uint64_t len, Access acc) {
+    prm::set<prm::mkc::lr>(c, 1);
+    prm::set<prm::mkc::lw>(c, acc.lw);
+    prm::set<prm::mkc::rr>(c, acc.rr);
+    prm::set<prm::mkc::rw>(c, acc.rw);
+    prm::set<prm::mkc::a>(c, acc.a);
+    prm::set<prm::mkc::qpn>(c, 0xffffff);
+    prm::set<prm::mkc::pd>(c, in_pd);
+    prm::set<prm::mkc::start_addr>(c, va);
+    prm::set<prm::mkc::len>(c, len);
+  }
+
  private:
   void fill(void* c, const QpHandle& qp, const PathSpec& p) {
     prm::set<prm::qpc::st>(c, static_cast<unsigned>(qp.spec.type));
@@ -742,16 +755,8 @@ class Bench {
     prm::set<prm::qpc::q_key>(c, p.qkey);
   }
   void mkc(void* c, std::uint32_t in_pd, std::uint64_t va, std::uint64_t len, Access acc) {
-    prm::set<prm::mkc::lr>(c, 1);
-    prm::set<prm::mkc::lw>(c, acc.lw);
-    prm::set<prm::mkc::rr>(c, acc.rr);
-    prm::set<prm::mkc::rw>(c, acc.rw);
-    prm::set<prm::mkc::a>(c, acc.a);
-    prm::set<prm::mkc::qpn>(c, 0xffffff);
     prm::set<prm::mkc::mkey_7_0>(c, variant_);
-    prm::set<prm::mkc::pd>(c, in_pd);
-    prm::set<prm::mkc::start_addr>(c, va);
-    prm::set<prm::mkc::len>(c, len);
+    put_key(c, in_pd, va, len, acc);
   }
   std::uint32_t created_mkey(const Request<prm::create_mkey_in>& r) {
     Reply out = cmd.exec(r);

@@ -182,6 +182,16 @@ TEST(PrmOracle, EveryFieldLiesWhereTheKernelPutsIt) {
       std::string field = f.name;
       auto it = theirs->find(field);
       if (it == theirs->end() && !field.empty() && field.back() == '_') it = theirs->find(field.substr(0, field.size() - 1));
+      // 64 bits are two halves there.
+      if (auto low = theirs->find(field + "_low"); it == theirs->end() && low != theirs->end()) {
+        it = theirs->find(field + "_high");
+        ASSERT_NE(it, theirs->end()) << layout->name << "." << field;
+        EXPECT_EQ(f.field.offset, it->second.offset) << layout->name << "." << field;
+        EXPECT_EQ(f.field.offset + 32, low->second.offset) << layout->name << "." << field;
+        EXPECT_EQ(f.field.width, it->second.width + low->second.width) << layout->name << "." << field;
+        ++fields;
+        continue;
+      }
       ASSERT_NE(it, theirs->end()) << layout->name << "." << field << " is not in the kernel's header";
       EXPECT_EQ(f.field.offset, it->second.offset) << layout->name << "." << field;
       EXPECT_EQ(f.field.width, it->second.width) << layout->name << "." << field;

@@ -127,6 +127,23 @@ class Devx : public ::testing::Test {
     return err;
   }
   // Of memory, or at an offset of a dma-buf.
+  int alloc_uar(std::uint32_t* page_id) {
+    std::uint64_t offset;
+    std::uint32_t length;
+    return Ioctl(MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_ALLOC)
+        .obj(MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE)
+        .val64(MLX5_IB_ATTR_UAR_OBJ_ALLOC_TYPE, MLX5_IB_UAPI_UAR_ALLOC_TYPE_NC)
+        .ptr(MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_OFFSET, &offset, 8)
+        .ptr(MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_LENGTH, &length, 4)
+        .ptr(MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID, page_id, 4)
+        .run(*f);
+  }
+  int query_eqn(std::uint32_t vector, std::uint32_t* eqn) {
+    return Ioctl(MLX5_IB_OBJECT_DEVX, MLX5_IB_METHOD_DEVX_QUERY_EQN)
+        .val(MLX5_IB_ATTR_DEVX_QUERY_EQN_USER_VEC, vector)
+        .ptr(MLX5_IB_ATTR_DEVX_QUERY_EQN_DEV_EQN, eqn, 4)
+        .run(*f);
+  }
   int umem_reg(void* p, std::size_t n, std::uint64_t access, std::uint64_t bitmap, std::uint32_t* handle, std::uint32_t* id) {
     return umem_reg(uptr(p), n, access, bitmap, handle, id, nullptr);
   }
@@ -229,25 +246,10 @@ TEST_F(Devx, UmemsQueuesAndEvents) {
   ASSERT_EQ(umem_reg(memory + 8200, 8, 1, 0, &dbr_handle, &dbr), 0);
 
   std::uint32_t page_id = 0;
-  std::uint64_t offset;
-  std::uint32_t length;
-  ASSERT_EQ(Ioctl(MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_ALLOC)
-                .obj(MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE)
-                .val64(MLX5_IB_ATTR_UAR_OBJ_ALLOC_TYPE, MLX5_IB_UAPI_UAR_ALLOC_TYPE_NC)
-                .ptr(MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_OFFSET, &offset, 8)
-                .ptr(MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_LENGTH, &length, 4)
-                .ptr(MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID, &page_id, 4)
-                .run(*f),
-            0);
+  ASSERT_EQ(alloc_uar(&page_id), 0);
   std::uint32_t eqn = 0;
-  auto query_eqn = [&](std::uint32_t vector) {
-    return Ioctl(MLX5_IB_OBJECT_DEVX, MLX5_IB_METHOD_DEVX_QUERY_EQN)
-        .val(MLX5_IB_ATTR_DEVX_QUERY_EQN_USER_VEC, vector)
-        .ptr(MLX5_IB_ATTR_DEVX_QUERY_EQN_DEV_EQN, &eqn, 4)
-        .run(*f);
-  };
-  EXPECT_EQ(query_eqn(1000), EINVAL);
-  ASSERT_EQ(query_eqn(0), 0);
+  EXPECT_EQ(query_eqn(1000, &eqn), EINVAL);
+  ASSERT_EQ(query_eqn(0, &eqn), 0);
   std::uint32_t uar_index;
   EXPECT_EQ(Ioctl(MLX5_IB_OBJECT_DEVX, MLX5_IB_METHOD_DEVX_QUERY_UAR)
                 .val(MLX5_IB_ATTR_DEVX_QUERY_UAR_USER_IDX, 0)
@@ -439,23 +441,11 @@ TEST_F(Devx, UmemsOfDmabufsArePinned) {
   EXPECT_EQ(1, b.seen.pinned);
   // A queue whose memory and record lie in it.
   std::uint32_t page_id = 0;
-  std::uint64_t offset;
-  std::uint32_t length;
-  ASSERT_EQ(Ioctl(MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_ALLOC)
-                .obj(MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE)
-                .val64(MLX5_IB_ATTR_UAR_OBJ_ALLOC_TYPE, MLX5_IB_UAPI_UAR_ALLOC_TYPE_NC)
-                .ptr(MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_OFFSET, &offset, 8)
-                .ptr(MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_LENGTH, &length, 4)
-                .ptr(MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID, &page_id, 4)
-                .run(*f),
-            0);
+  ASSERT_EQ(alloc_uar(&page_id), 0);
   Cmd cq(Op::CREATE_CQ, prm::create_cq_in::kBytes);
   void* cqc = prm::at<prm::create_cq_in::cq_context>(static_cast<void*>(cq.in.data()));
   std::uint32_t eqn = 0;
-  ASSERT_EQ(0, Ioctl(MLX5_IB_OBJECT_DEVX, MLX5_IB_METHOD_DEVX_QUERY_EQN)
-                   .val(MLX5_IB_ATTR_DEVX_QUERY_EQN_USER_VEC, 0)
-                   .ptr(MLX5_IB_ATTR_DEVX_QUERY_EQN_DEV_EQN, &eqn, 4)
-                   .run(*f));
+  ASSERT_EQ(query_eqn(0, &eqn), 0);
   prm::set<prm::cqc::log_cq_size>(cqc, 6);
   prm::set<prm::cqc::uar_page>(cqc, page_id);
   prm::set<prm::cqc::c_eqn_or_apu_element>(cqc, eqn);

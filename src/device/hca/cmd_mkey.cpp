@@ -94,7 +94,7 @@ Status create_mkey(Command& c) {
   if (mode > static_cast<unsigned>(MkeyMode::kKsm) && !memic) return c.refuse(Status::BAD_PARAM, "access mode {} is not offered", mode);
   if (c.get<prm::create_mkey_in::pg_access>() &&
       (mode != static_cast<unsigned>(MkeyMode::kMtt) || c.get<prm::create_mkey_in::mkey_umem_valid>()))
-    return c.refuse(Status::BAD_PARAM, "rights by page without a list of pages: on-demand paging is not offered");
+    return c.refuse(Status::BAD_PARAM, "rights by page without a list of pages");
   if (prm::get<prm::mkc::bsf_en>(mkc) || prm::get<prm::mkc::bsf_octword_size>(mkc))
     return c.refuse(Status::BAD_PARAM, "signature keys are not offered");
   k->mode = static_cast<MkeyMode>(mode);
@@ -131,7 +131,7 @@ Status create_mkey(Command& c) {
   } else if (memic) {
     // Such a key begins at address 0; the context's start says where that lies.
     k->memic = std::exchange(k->start, 0);
-    if (k->length64 || !c.objects().memic->covers(k->memic, k->len))
+    if (k->length64 || c.objects().memic->around(k->memic, k->len) == nullptr)
       return c.refuse(Status::BAD_PARAM, "{:#x} bytes at {:#x} are no allocated device memory", k->len, k->memic);
   }
 

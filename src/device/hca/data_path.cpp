@@ -8,6 +8,7 @@
 #include "device/hca/eqe_writer.h"
 #include "device/hca/hca.h"
 #include "device/hca/lane.h"
+#include "device/hca/mkey_access.h"
 #include "device/hca/qp_states.h"
 #include "device/hca/raw_queue.h"
 #include "device/hca/srq.h"
@@ -67,6 +68,7 @@ void DataPath::dct_drained(Dct& dct) {
   end_sessions(impl_->enter(), dct);
 }
 void DataPath::mkey_changed(Mkey& mkey) {
+  open_window(impl_->lane.bus, mkey);
   impl_->lane.publisher.mkey(mkey);
 }
 // Keys are looked up for every packet: nothing else here refers to one.
@@ -134,6 +136,7 @@ void DataPath::reset() {
   for (auto& [n, mkey] : lane.objects.mkeys) lane.publisher.withdraw_mkey(mkey->key);
   lane.eth.reset();
   lane.counters = Counters{};
+  lane.reset_congestion();
 }
 
 void DataPath::async_event(std::uint8_t type, std::uint8_t sub_type, const void* data, std::size_t len) {

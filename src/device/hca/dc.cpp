@@ -201,8 +201,8 @@ bool fail_stream(Lane& lane, Qp& dci, std::uint16_t stream, const WcError& error
   return true;
 }
 
-bool reset_stream(Qp& dci, std::uint16_t stream) {
-  return std::erase(dci.transport->req.failed_streams, stream) != 0;
+void reset_stream(Qp& dci, std::uint16_t stream) {
+  std::erase(dci.transport->req.failed_streams, stream);
 }
 
 }  // namespace uhca::hca

@@ -32,6 +32,6 @@ bool stream_failed(const Qp& qp, std::uint16_t stream);
 // Behind the oldest request, which was reported with `error`. False: that is not the affair of a stream, the QP has failed.
 bool fail_stream(Lane& lane, Qp& dci, std::uint16_t stream, const WcError& error);
 // False: this stream has not failed.
-bool reset_stream(Qp& dci, std::uint16_t stream);
+void reset_stream(Qp& dci, std::uint16_t stream);
 
 }  // namespace uhca::hca

@@ -4,7 +4,6 @@
 #include "base/rcu.h"
 #include "base/safecopy.h"
 #include "base/types.h"
-#include "device/hca/cqe_writer.h"
 #include "device/hca/direct.h"
 #include "device/hca/mkey_access.h"
 #include "device/hca/published.h"
@@ -150,26 +149,21 @@ bool execute_plain(Lane& lane, Qp& qp) {
   if (peer == nullptr) return false;
 
   PlainWqe w;
+  bool in_cqe;
   {
     rcu::ReadSection section;
-    if (!fetch_plain(qp, r.fetched, w) || w.op.length > 1u << (qp.log_msg_max == 0 ? 30 : qp.log_msg_max)) return false;
-    const bool signaled = (w.fm_ce_se & prm::kWqeCtrlCqUpdate) != 0;
-    const bool in_cqe =
-        w.op.read && signaled && qp.send_cq != nullptr && w.op.length <= inline_scatter_limit(*qp.send_cq, qp.scatter_to_cqe_req);
+    if (!fetch_plain(qp, r.fetched, w) || w.op.length > max_message(qp)) return false;
+    in_cqe = w.op.read && answers_in_cqe(qp, w.fm_ce_se, w.op.length);
     const void* local = find_local(lane, qp, w, in_cqe);
     if (local == nullptr) return false;
     w.op.first_psn = r.next_psn;
-    w.op.psns = w.op.length <= qp.mtu_bytes ? 1 : (w.op.length + qp.mtu_bytes - 1) / qp.mtu_bytes;
+    w.op.psns = packets_of(qp, w.op.length);
     const RangePiece piece{reinterpret_cast<std::uintptr_t>(local), 0, w.op.length, 0};
     if (!execute_there(*peer, qp, w.op, {&piece, 1})) return false;
-    if (signaled) {
-      Cqe c;
-      c.wqe_opcode = static_cast<std::uint8_t>(w.op.read ? prm::WqeOpcode::RDMA_READ : prm::WqeOpcode::RDMA_WRITE);
-      c.wqe_counter = r.fetched;
-      c.byte_cnt = w.op.length;
-      if (in_cqe) c.data = {r.in_cqe.data(), w.op.length};
-      write_cqe(lane, qp.send_cq, qp, c);
-    }
+  }
+  if ((w.fm_ce_se & prm::kWqeCtrlCqUpdate) != 0) {
+    const auto opcode = static_cast<std::uint8_t>(w.op.read ? prm::WqeOpcode::RDMA_READ : prm::WqeOpcode::RDMA_WRITE);
+    complete_send(lane, qp, r.fetched, opcode, w.op.length, in_cqe);
   }
   // As a message that has come and gone.
   r.next_psn = r.una_psn = wire::psn_add(r.next_psn, w.op.psns);

@@ -72,8 +72,15 @@ class Hca::Entry {
   Hca& h_;
 };
 
+bool Hca::is_access(std::uint64_t offset, unsigned size) {
+  return (size == 1 || size == 2 || size == 4 || size == 8) && offset % size == 0 && offset <= kBar0Size - size;
+}
+bool Hca::is_uar(std::uint64_t offset) {
+  return offset >= kUarStart && offset < kMemicStart;
+}
+
 std::uint64_t Hca::mmio_read(std::uint64_t offset, unsigned size) {
-  if ((size != 1 && size != 2 && size != 4 && size != 8) || offset % size != 0 || offset + size > kBar0Size) return ~std::uint64_t{0};
+  if (!is_access(offset, size)) return ~std::uint64_t{0};
   std::lock_guard<LaneLock> g(lane_);
   if (memic_ && Memic::in_windows(offset)) return memic_->load(offset, size);
   std::uint8_t bytes[8];
@@ -101,7 +108,7 @@ void Hca::write_register(std::uint64_t offset, std::uint32_t value) {
 
 void Hca::mmio_write(std::uint64_t offset, std::uint64_t value, unsigned size) {
   if (memic_ && Memic::in_windows(offset)) {
-    if ((size != 1 && size != 2 && size != 4 && size != 8) || offset % size != 0) return;
+    if (!is_access(offset, size)) return;
     std::lock_guard<LaneLock> g(lane_);
     memic_->store(offset, value, size);
     return;
@@ -116,7 +123,7 @@ void Hca::mmio_write(std::uint64_t offset, std::uint64_t value, unsigned size) {
 }
 
 void Hca::mmio_write_line(std::uint64_t offset, const std::array<std::uint64_t, 8>& words) {
-  if (offset < kUarStart || offset >= std::uint64_t{kFirstVar} * 4096) {
+  if (!is_uar(offset)) {
     Function::mmio_write_line(offset, words);
     return;
   }
@@ -135,7 +142,7 @@ void Hca::reset() {
 }
 
 void Hca::uar_store(std::uint64_t offset, std::uint64_t value) {
-  if (offset < kUarStart || offset >= kMemicStart) return;
+  if (!is_uar(offset)) return;
   Entry e(*this);
   data_path_->uar_store(offset % 4096, static_cast<std::uint32_t>(offset / 4096), value);
 }

@@ -114,6 +114,8 @@ class Hca final : public pci::Engine {
 
  private:
   class Entry;
+  static bool is_access(std::uint64_t offset, unsigned size);
+  static bool is_uar(std::uint64_t offset);  // doorbells
   std::uint32_t read_register(std::uint64_t offset);
   void write_register(std::uint64_t offset, std::uint32_t value);
   void reset_locked();

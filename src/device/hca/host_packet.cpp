@@ -33,10 +33,6 @@ constexpr std::uint8_t kSolicited = 1, kAckReq = 2, kFetch = 4;
 constexpr std::size_t kMostBehindHeader = wire::kMaxExtBytes + std::max<std::size_t>(kMaxHostValue, kMaxFetchPieces * sizeof(RangePiece));
 static_assert(sizeof(HostHeader) + kMostBehindHeader <= wire::kMaxHostRecord);
 
-std::uint32_t packets_of(const Qp& qp, std::uint32_t bytes) {
-  return bytes <= qp.mtu_bytes ? 1 : (bytes + qp.mtu_bytes - 1) / qp.mtu_bytes;  // most are short, and a division is not
-}
-
 // Starts a record with its headers; returns what comes behind them, nullptr: no room.
 std::byte* begin(Lane& lane, wire::PeerFunction& to, const Qp& qp, const wire::Packet& p, HostHeader h, std::size_t behind) {
   const wire::OpcodeInfo& row = wire::info(p.bth.opcode);

@@ -67,7 +67,12 @@ Lane::Lane(Hca& h)
       clock(h.clock()),
       objects(h.objects()),
       publisher(h.bus(), static_cast<PublishedTables*>(h.config().published)) {
-  if (!h.config().congestion_control) congestion.notify = congestion.react = 0;
+  reset_congestion();
+}
+
+void Lane::reset_congestion() {
+  congestion = {};
+  if (!hca.config().congestion_control) congestion.notify = congestion.react = 0;
 }
 
 void Lane::receive(wire::Frame frame) {

@@ -68,8 +68,9 @@ struct Lane final : wire::FrameSink {
   std::vector<LoopbackCopy> multicast_loopback;
 
   CongestionSettings congestion;
-  std::vector<Qp*> paced;  // wait until they may send again
-  Nanos pace_at = kNever;  // the first of them
+  void reset_congestion();  // as after power-on
+  std::vector<Qp*> paced;   // wait until they may send again
+  Nanos pace_at = kNever;   // the first of them
 
   EthPath eth;  // Ethernet queues
 

@@ -63,12 +63,12 @@ Memic::Block* Memic::at(std::uint64_t start) {
   return it == blocks_.end() ? nullptr : &it->second;
 }
 
-bool Memic::covers(std::uint64_t start, std::uint64_t bytes) const {
+const Memic::Block* Memic::around(std::uint64_t start, std::uint64_t bytes) const {
   auto it = blocks_.upper_bound(start);
-  if (it == blocks_.begin()) return false;
+  if (it == blocks_.begin()) return nullptr;
   --it;
   const std::uint64_t off = start - it->first;
-  return off <= it->second.bytes && bytes <= it->second.bytes - off;
+  return off <= it->second.bytes && bytes <= it->second.bytes - off ? &it->second : nullptr;
 }
 
 std::uint8_t* Memic::memory(std::uint64_t start, std::uint64_t bytes) const {
@@ -80,11 +80,8 @@ std::uint8_t* Memic::memory(std::uint64_t start, std::uint64_t bytes) const {
 std::uint8_t* Memic::target(std::uint64_t offset, unsigned size, std::uint64_t* window) const {
   *window = (offset - Hca::kMemicStart) / Hca::kMemicBytes;
   const std::uint64_t start = offset - *window * Hca::kMemicBytes;
-  auto it = blocks_.upper_bound(start);
-  if (it == blocks_.begin()) return nullptr;
-  --it;
-  if (start - it->first + size > it->second.bytes) return nullptr;
-  if (*window != 0 && (it->second.operations >> (*window - 1) & 1) == 0) return nullptr;
+  const Block* block = around(start, size);
+  if (block == nullptr || (*window != 0 && (block->operations >> (*window - 1) & 1) == 0)) return nullptr;
   return memory(start, size);
 }
 

@@ -31,7 +31,7 @@ class Memic {
   // The block that begins there, or nullptr.
   Block* at(std::uint64_t start);
   // Whether [start, start + bytes) lies in one block.
-  bool covers(std::uint64_t start, std::uint64_t bytes) const;
+  const Block* around(std::uint64_t start, std::uint64_t bytes) const;
   void free(std::uint64_t start) { blocks_.erase(start); }
   void reset() { blocks_.clear(); }
   std::size_t live() const { return blocks_.size(); }

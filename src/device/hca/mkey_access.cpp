@@ -46,6 +46,21 @@ bool in_range(const Mkey& m, std::uint64_t va, std::uint64_t len) {
 
 }  // namespace
 
+// One range of memory behind the whole key: consecutive pages.
+static bool is_direct(const Mkey& m) {
+  if (m.mode != MkeyMode::kMtt || m.free || m.length64 || m.len == 0 || m.mtt.empty() || m.log_page >= 63) return false;
+  for (std::size_t i = 1; i < m.mtt.size(); ++i)
+    if (m.mtt[i] != m.mtt[0] + (std::uint64_t{i} << m.log_page)) return false;
+  // A UMR may have loaded fewer pages than the key is long.
+  std::uint64_t in_page = m.start & ((std::uint64_t{1} << m.log_page) - 1);
+  return (m.mtt.size() >> (63 - m.log_page)) == 0 && m.len <= (std::uint64_t{m.mtt.size()} << m.log_page) - in_page;
+}
+
+void open_window(pci::Bus& bus, Mkey& m) {
+  m.window.close();
+  if (is_direct(m)) m.window.open(bus, m.mtt[0] + (m.start & ((std::uint64_t{1} << m.log_page) - 1)), m.len);
+}
+
 void index_klms(std::vector<Klm>& klms) {
   std::uint64_t end = 0;
   for (Klm& k : klms) k.end = end += k.byte_count;
@@ -152,12 +167,6 @@ Place locate(const KeyView& view, std::uint64_t va, std::size_t len) {
   return {(m->mtt[index] & ~(page - 1)) + off, static_cast<std::size_t>(std::min<std::uint64_t>(len, page - off))};
 }
 
-// The last byte, for which a program may wait, comes after the others.
-void write_last_byte_last(std::uint8_t* to, const std::uint8_t* from, std::size_t n) {
-  std::memcpy(to, from, n - 1);
-  __atomic_store_n(to + n - 1, from[n - 1], __ATOMIC_RELEASE);
-}
-
 }  // namespace
 
 pci::DmaAddr translate(const KeyView& view, std::uint64_t va, std::size_t len, std::size_t* piece) {
@@ -231,7 +240,7 @@ bool write_memory(pci::Bus& bus, const KeyView& view, std::uint64_t va, const vo
     if (n == 0) return false;
     pci::DmaAddr at = p.at;
     if (p.own != nullptr) {
-      write_last_byte_last(p.own, in, n);
+      if (!safecopy::copy_last_byte_last(p.own, in, n)) return false;
       in += n;
       va += n;
       tail -= n;

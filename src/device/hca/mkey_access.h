@@ -29,6 +29,9 @@ const char* key_fault_name(KeyFault f);
 
 inline constexpr std::uint64_t kMttFlags = 0xff;  // of a translation entry: rd_en, wr_en, reserved bits; the address is above
 
+// After the key has been created, or changed.
+void open_window(pci::Bus& bus, Mkey& m);
+
 // After the list has changed: the ends of its entries, by which they are found.
 void index_klms(std::vector<Klm>& klms);
 

@@ -279,6 +279,15 @@ struct Qp {
   Qp& operator=(const Qp&) = delete;
 };
 
+// Bytes (qpc.log_msg_max; 0: what the device can do).
+inline std::uint64_t max_message(const Qp& qp) {
+  return std::uint64_t{1} << (qp.log_msg_max == 0 ? 30 : qp.log_msg_max);
+}
+// Of the path MTU, for so much payload: one at least. Most payload is short, and a division is not.
+inline std::uint32_t packets_of(const Qp& qp, std::uint64_t bytes) {
+  return bytes <= qp.mtu_bytes ? 1 : static_cast<std::uint32_t>((bytes + qp.mtu_bytes - 1) / qp.mtu_bytes);
+}
+
 // roce_addr_layout.roce_version; bit numbers of roce_cap.roce_version (Linux mlx5/driver.h: MLX5_ROCE_VERSION_*).
 inline constexpr std::uint8_t kRoceV1 = 0, kRoceV2 = 2;
 

@@ -108,7 +108,14 @@ std::unique_ptr<InprocEndpoint> plug_in_hca(const SlotConfig& config) {
   hc.congestion_control = config.congestion_control;
   hc.on_demand = true;  // the memory is this process's: whoever touches it makes the kernel bring it in
   hc.memic = bus->map_bar(hca::Hca::kBar0Size, hca::Hca::kMemicStart, hca::Hca::kMemicBytes);
-  if (hc.memic == nullptr) return nullptr;
+  if (hc.memic == nullptr) {
+    const int err = errno;
+    log::error("memory of the BAR: {}", strerrordesc_np(err));
+    uplink->reset();
+    bus.reset();
+    errno = err;
+    return nullptr;
+  }
   hc.drives_per_clock = 4;  // most polls do not come that far (idle_watch.h)
   auto engine = std::make_unique<HcaInSlot>(hc, *bus, **uplink, config.impair.empty() ? nullptr : &*rules);
   auto slot = std::make_unique<InprocSlot>(std::move(identity), std::move(bus), std::move(uplink).value(), std::move(engine));

@@ -13,16 +13,6 @@ using std::memory_order_acquire;
 using std::memory_order_relaxed;
 using std::memory_order_release;
 
-// One range of memory behind the whole key: consecutive pages.
-bool is_direct(const Mkey& m) {
-  if (m.mode != MkeyMode::kMtt || m.free || m.length64 || m.len == 0 || m.mtt.empty() || m.log_page >= 63) return false;
-  for (std::size_t i = 1; i < m.mtt.size(); ++i)
-    if (m.mtt[i] != m.mtt[0] + (std::uint64_t{i} << m.log_page)) return false;
-  // A UMR may have loaded fewer pages than the key is long.
-  std::uint64_t in_page = m.start & ((std::uint64_t{1} << m.log_page) - 1);
-  return (m.mtt.size() >> (63 - m.log_page)) == 0 && m.len <= (std::uint64_t{m.mtt.size()} << m.log_page) - in_page;
-}
-
 bool takes_requests(const Qp& qp) {
   return qp.type == QpType::kRc && qp.transport != nullptr && (qp.state == QpState::kRtr || qp.state == QpState::kRts);
 }
@@ -41,9 +31,7 @@ std::uint32_t Publisher::fresh_seq() {
   return next_seq_++;
 }
 
-void Publisher::mkey(Mkey& m) {
-  m.window.close();
-  if (is_direct(m)) m.window.open(bus_, m.mtt[0] + (m.start & ((std::uint64_t{1} << m.log_page) - 1)), m.len);
+void Publisher::mkey(const Mkey& m) {
   if (tables_ == nullptr) return;
   std::uint32_t index = m.key >> 8;
   if (index >= kPublishedMkeys) return;

@@ -70,8 +70,8 @@ class Publisher {
   // `tables`: zero, in memory that others can see; nullptr: nothing is ever published.
   Publisher(pci::Bus& bus, PublishedTables* tables) : bus_(bus), tables_(tables) {}
 
-  // The key is new or has changed: opens its window, and publishes it if others can use it, else withdraws what stood there.
-  void mkey(Mkey& m);
+  // The key is new or has changed, and its window is open: publishes it if others can use it, else withdraws what stood there.
+  void mkey(const Mkey& m);
   void withdraw_mkey(std::uint32_t key);
   // Likewise after state and attribute changes of a QP.
   void qp(Qp& qp);

@@ -77,7 +77,7 @@ WcError check_wqe(Lane& lane, const Qp& qp, const SendWqe& w) {
     WcError e = check_datagram(lane, qp, w);
     if (e) return e;
   }
-  std::uint64_t limit = std::uint64_t{1} << (qp.log_msg_max == 0 ? 30 : qp.log_msg_max);
+  const std::uint64_t limit = max_message(qp);
   if (w.length > limit && (op == WqeOpcode::RDMA_READ || check_segments(lane, qp, w, KeyAccess::kLocalRead))) {
     static_cast<void>(refuse(EMSGSIZE, "QP {:#x}: message of {} bytes, at most {} (qpc.log_msg_max)", qp.qpn, w.length, limit));
     return kLocalLength;
@@ -136,7 +136,7 @@ bool begin_message(Lane& lane, Qp& qp) {
     m.error = stream_failed(qp, m.stream) ? kFlush : check_wqe(lane, qp, w);
   }
   if (!m.error && !is_local(opcode_of(m))) {
-    m.psns = std::max<std::uint32_t>(1, static_cast<std::uint32_t>((w.length + qp.mtu_bytes - 1) / qp.mtu_bytes));
+    m.psns = packets_of(qp, w.length);
     m.packets = is_read_or_atomic(m) ? 1 : m.psns;
     if (opcode_of(m) == WqeOpcode::ATOMIC_CS || opcode_of(m) == WqeOpcode::ATOMIC_FA) m.psns = 1;
     if (!psn_room(r, m.psns)) {
@@ -154,11 +154,14 @@ bool begin_message(Lane& lane, Qp& qp) {
   }
   if (trace::on()) trace_wqe(qp, w, m);
   SendMessage& slot = message_at(r, r.fetched);
-  const bool again = static_cast<std::int16_t>(r.again_until - r.fetched) > 0;
-  if (again && slot.wqe == m.wqe) m.executed = slot.executed;  // once only
+  const auto next = static_cast<std::uint16_t>(r.fetched + m.bbs);
+  if (qp.type == QpType::kDci) {
+    const bool again = static_cast<std::int16_t>(r.again_until - r.fetched) > 0;
+    if (again && slot.wqe == m.wqe) m.executed = slot.executed;  // once only
+    if (!again) r.again_until = next;
+  }
   slot = m;
-  r.fetched = static_cast<std::uint16_t>(r.fetched + m.bbs);
-  if (!again) r.again_until = r.fetched;
+  r.fetched = next;
   return true;
 }
 
@@ -240,7 +243,7 @@ DataPacket describe(const Qp& qp, const SendMessage& m, const SendWqe& w, std::u
   d.psn = psn_add(m.first_psn, r.packet);
   d.off = std::uint64_t{r.packet} * qp.mtu_bytes;
   d.len = len;
-  d.packets = std::max<std::uint32_t>(1, static_cast<std::uint32_t>((len + qp.mtu_bytes - 1) / qp.mtu_bytes));
+  d.packets = packets_of(qp, len);
   bool first = r.packet == 0, last = r.packet + d.packets == m.packets;
   d.op = data_opcode(opcode_of(m), first, last);
   d.p.reth = {w.raddr, w.rkey, m.length};
@@ -351,9 +354,13 @@ void note_progress(Qp& qp) {
   r.gap_reported = false;
 }
 
+bool answers_in_cqe(const Qp& qp, std::uint8_t fm_ce_se, std::uint32_t length) {
+  return (fm_ce_se & prm::kWqeCtrlCqUpdate) != 0 && qp.send_cq != nullptr &&
+         length <= inline_scatter_limit(*qp.send_cq, qp.scatter_to_cqe_req);
+}
+
 bool answers_in_cqe(const Qp& qp, const SendMessage& m) {
-  return is_read_or_atomic(m) && (m.fm_ce_se & prm::kWqeCtrlCqUpdate) != 0 && qp.send_cq != nullptr &&
-         m.length <= inline_scatter_limit(*qp.send_cq, qp.scatter_to_cqe_req);
+  return is_read_or_atomic(m) && answers_in_cqe(qp, m.fm_ce_se, m.length);
 }
 
 bool run_requester(Lane& lane, Qp& qp) {
@@ -447,6 +454,15 @@ void go_back(Qp& qp) {
       static_cast<std::uint32_t>(std::clamp<std::int32_t>(psn_diff(r.una_psn, m.first_psn), 0, static_cast<std::int32_t>(m.packets)));
 }
 
+void complete_send(Lane& lane, Qp& qp, std::uint16_t wqe, std::uint8_t opcode, std::uint32_t bytes, bool in_cqe) {
+  Cqe c;
+  c.wqe_opcode = opcode;
+  c.wqe_counter = wqe;
+  c.byte_cnt = bytes;
+  if (in_cqe) c.data = {qp.transport->req.in_cqe.data(), bytes};
+  write_cqe(lane, qp.send_cq, qp, c);
+}
+
 bool complete_messages(Lane& lane, Qp& qp) {
   Requester& r = qp.transport->req;
   bool did = false;
@@ -468,16 +484,8 @@ bool complete_messages(Lane& lane, Qp& qp) {
       r.cursor = static_cast<std::uint16_t>(r.cursor + m.bbs);
       r.packet = 0;
     }
-    if ((m.fm_ce_se & prm::kWqeCtrlCqUpdate) != 0) {
-      Cqe c;
-      c.wqe_opcode = m.opcode;
-      c.wqe_counter = m.wqe;
-      c.byte_cnt = m.psns == 0 ? 0 : m.length;
-      if (answers_in_cqe(qp, m)) {
-        c.data = {r.in_cqe.data(), m.length};
-      }
-      write_cqe(lane, qp.send_cq, qp, c);
-    }
+    if ((m.fm_ce_se & prm::kWqeCtrlCqUpdate) != 0)
+      complete_send(lane, qp, m.wqe, m.opcode, m.psns == 0 ? 0 : m.length, answers_in_cqe(qp, m));
     r.done = static_cast<std::uint16_t>(r.done + m.bbs);
     did = true;
   }

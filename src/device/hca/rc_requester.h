@@ -20,6 +20,9 @@ bool is_read_or_atomic(const SendMessage& m);
 // Whether the answer of this READ or atomic goes into its CQE (Requester::in_cqe), from where software copies it (libmlx5:
 // mlx5_copy_to_send_wqe), instead of to its data segments.
 bool answers_in_cqe(const Qp& qp, const SendMessage& m);
+bool answers_in_cqe(const Qp& qp, std::uint8_t fm_ce_se, std::uint32_t length);  // of one that is a READ or atomic
+// The CQE of a send WQE that has succeeded.
+void complete_send(Lane& lane, Qp& qp, std::uint16_t wqe, std::uint8_t opcode, std::uint32_t bytes, bool in_cqe);
 
 // Sends what may be sent now. True: something went out or completed. Reschedules the QP when the port was busy.
 bool run_requester(Lane& lane, Qp& qp);

@@ -122,7 +122,7 @@ void duplicate(Inbound& in) {
   if (in.p.net.udp_sport != in.r.peer_sport) ++in.qp.transport->detours;
   trace_refusal(in, "duplicate");
   if (in.is(Prop::kRead)) {
-    std::uint32_t n = std::max<std::uint32_t>(1, (in.p.reth.length + in.qp.mtu_bytes - 1) / in.qp.mtu_bytes);
+    std::uint32_t n = packets_of(in.qp, in.p.reth.length);
     bool known = in.names_queue() && in.p.reth.length <= kMaxRdma && in.qp.rre && psn_diff(psn_add(in.p.bth.psn, n), in.r.epsn) <= 0;
     if (known && in.p.reth.length != 0) {
       known = check_key(in.lane.objects, in.user(), in.p.reth.rkey, in.p.reth.va, in.p.reth.length, KeyAccess::kRemoteRead).ok();
@@ -260,8 +260,7 @@ Stage check_length(Inbound& in) {
   if (first) r.received = 0;
   if (in.is(Prop::kSend)) {
     std::uint64_t total = r.received + in.len();
-    if (total > std::uint64_t{1} << (in.qp.log_msg_max == 0 ? 30 : in.qp.log_msg_max))
-      return invalid_request(in, "length", "message is too long");
+    if (total > max_message(in.qp)) return invalid_request(in, "length", "message is too long");
     if (total > r.recv_wqe.length) {
       count<Qc::resp_local_length_error>(in.lane, in.qp);
       static_cast<void>(refuse(EMSGSIZE, "QP {:#x}: message of {} bytes or more for receive WQE {} with room for {}", in.qp.qpn, total,
@@ -376,7 +375,7 @@ Stage execute(Inbound& in) {
   if (in.is(Prop::kWrite)) return execute_write(in);
   if (in.is(Prop::kRead)) {
     count<Qc::rx_read_requests>(in.lane, in.qp);
-    std::uint32_t n = std::max<std::uint32_t>(1, (in.p.reth.length + in.qp.mtu_bytes - 1) / in.qp.mtu_bytes);
+    std::uint32_t n = packets_of(in.qp, in.p.reth.length);
     in.r.msn = psn_add(in.r.msn, 1);
     queue_read(in.qp, in.user(), in.p, n);
     in.r.epsn = psn_add(in.r.epsn, n);

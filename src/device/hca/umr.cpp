@@ -217,6 +217,7 @@ WcError execute_umr(Lane& lane, Qp& qp, const SendWqe& w) {
     return error;
   }
   apply(u, *m);
+  open_window(lane.bus, *m);
   lane.publisher.mkey(*m);  // one-sided initiators see the new state or nothing
   if (trace::on()) {
     trace::Event("state", "mkey")

@@ -59,16 +59,7 @@ InprocSlot::InprocSlot(SlotIdentity identity, std::unique_ptr<InprocBus> bus, st
     : identity_(std::move(identity)), bus_(std::move(bus)), port_(std::move(port)), engine_(std::move(engine)) {
   service_ = std::make_unique<ServiceThread>(*engine_, *port_, bus_->irqs, idle_);
   engine_->set_idle_watch(&idle_);
-  if (bus_->bar_fd >= 0) {
-    bar_fd_ = std::exchange(bus_->bar_fd, -1);
-    return;
-  }
-  auto memory = fd::sealed_memfd("uhca-bar0", engine_->bar0_size());
-  if (memory.ok()) {
-    bar_fd_ = *memory;
-  } else {
-    errno = memory.code();
-  }
+  bar_fd_ = std::exchange(bus_->bar_fd, -1);
 }
 
 InprocSlot::~InprocSlot() {

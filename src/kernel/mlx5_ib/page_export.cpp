@@ -58,7 +58,6 @@ void PageExports::revoke() {
     if (buf == nullptr) continue;
     std::lock_guard r(buf->resv());
     auto& pages = static_cast<BarPages&>(buf->exporter());
-    if (pages.revoked) continue;
     pages.revoked = true;
     buf->invalidate_mappings();  // importers have unmapped when this returns
     buf->resv().wait(mm::DmaResvUsage::kBookkeep);

@@ -69,8 +69,6 @@ class DmaBufAttachment {
   DmaBuf& dmabuf() const { return *dmabuf_; }
   bool peer2peer = false;
   void* importer_priv = nullptr;
-  void* exporter_priv = nullptr;
-  const DmaBufAttachOps* importer_ops() const { return ops_; }
   bool is_dynamic() const { return ops_ != nullptr; }
 
  private:
@@ -135,6 +133,8 @@ Result<std::shared_ptr<DmaBuf>> dma_buf_get(int fd);
 
 // For the system-call surface. False: no descriptor of ours is open, and nothing need be looked up.
 bool dma_buf_any_files();
+// Whether fstat's answer can be that of one: cheap, no system call.
+bool dma_buf_plausible(const struct stat& st);
 std::shared_ptr<DmaBuf> dma_buf_of_fd(int fd);  // ours only; nullptr
 // DMA_BUF_IOCTL_*: what ioctl(2) answers.
 Status dma_buf_ioctl(DmaBuf& buf, unsigned long request, std::uint64_t arg);

@@ -155,10 +155,13 @@ bool dma_buf_any_files() {
   return count.load(std::memory_order_acquire) != 0;
 }
 
+bool dma_buf_plausible(const struct stat& st) {
+  return S_ISREG(st.st_mode) && st.st_nlink == 0;
+}
+
 std::shared_ptr<DmaBuf> dma_buf_of_fd(int fd) {
   struct stat st;
-  if (!dma_buf_any_files() || fd < 0 || syscall(SYS_fstat, fd, &st) != 0) return nullptr;
-  if (!S_ISREG(st.st_mode) || st.st_nlink != 0) return nullptr;  // other file systems have the same inode numbers
+  if (!dma_buf_any_files() || fd < 0 || syscall(SYS_fstat, fd, &st) != 0 || !dma_buf_plausible(st)) return nullptr;
   inside::Guard guard;
   std::lock_guard g(lock);
   for (const Open& o : *open_files)

@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <thread>
 #include <vector>
 
 namespace uhca::kernel::mm {
@@ -35,15 +34,8 @@ enum class DmaResvUsage : std::uint8_t { kKernel, kWrite, kRead, kBookkeep };
 
 class DmaResv {
  public:
-  void lock() {
-    mutex_.lock();
-    owner_.store(std::this_thread::get_id(), std::memory_order_relaxed);
-  }
-  void unlock() {
-    owner_.store(std::thread::id(), std::memory_order_relaxed);
-    mutex_.unlock();
-  }
-  bool held() const { return owner_.load(std::memory_order_relaxed) == std::this_thread::get_id(); }
+  void lock() { mutex_.lock(); }
+  void unlock() { mutex_.unlock(); }
 
   // Held.
   void add_fence(std::shared_ptr<DmaFence> fence, DmaResvUsage usage);
@@ -60,7 +52,6 @@ class DmaResv {
     DmaResvUsage usage;
   };
   std::mutex mutex_;
-  std::atomic<std::thread::id> owner_{};
   std::vector<Entry> fences_;  // signalled ones go when the next is added
 };
 

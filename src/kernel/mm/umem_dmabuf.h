@@ -15,7 +15,7 @@ namespace uhca::kernel::mm {
 
 class UmemDmabuf {
  public:
-  // ib_umem_dmabuf_get: an importer that follows the buffer's moves. `invalidate`: as DmaBufAttachOps; umem_of() finds the way back.
+  // ib_umem_dmabuf_get: an importer that follows the buffer's moves. `ops`: of() finds the way back.
   // EINVAL: offset + size wraps, no dma-buf, the buffer is smaller, no page; EBADF; what the exporter says.
   static Result<std::unique_ptr<UmemDmabuf>> get(std::uint64_t offset, std::uint64_t size, int fd, bool writable,
                                                  const DmaBufAttachOps* ops);

@@ -39,9 +39,10 @@ class Leaving {
  public:
   explicit Leaving(int fd) {
     struct stat st;
-    buffers_ = kernel::mm::dma_buf_any_files();
-    if ((!any_cmd_files() && !kernel::cm::rdma_cm_any_open()) || inside::active() || raw::fstat(fd, &st) != 0) return;
+    if (!any_cmd_files() && !kernel::cm::rdma_cm_any_open() && !kernel::mm::dma_buf_any_files()) return;
+    if (inside::active() || raw::fstat(fd, &st) != 0) return;
     verbs_ = vfd::plausible(st);
+    buffers_ = kernel::mm::dma_buf_plausible(st);
     channel_ = cm_channel_plausible(st);
   }
   // After the descriptor is gone.

@@ -41,14 +41,16 @@ std::uint64_t mmap_offset(std::uint16_t index) {
 
 std::uint8_t* map(ibv_context* context, std::uint64_t offset, std::size_t bytes) {
   void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, context->cmd_fd, static_cast<off_t>(offset));
-  return p == MAP_FAILED ? nullptr : static_cast<std::uint8_t*>(p);
+  if (p != MAP_FAILED) return static_cast<std::uint8_t*>(p);
+  return fail(refuse(errno, "device memory: {} bytes cannot be mapped", bytes));
 }
 
 // Words, one after another: the memory takes no other width.
 template <class Copy>
 int access(ibv_dm* d, std::uint64_t offset, std::size_t length, Copy copy) {
   Dm* dm = to_dm(d);
-  if (offset + length > dm->length) return refuse(EFAULT, "device memory: {} bytes at {} of {}", length, offset, dm->length).value;
+  if (offset > dm->length || length > dm->length - offset)
+    return refuse(EFAULT, "device memory: {} bytes at {} of {}", length, offset, dm->length).value;
   if ((offset | length) & 3) return refuse(EINVAL, "device memory: {} bytes at {}: not whole words", length, offset).value;
   for (std::size_t i = 0; i < length; i += 4) copy(reinterpret_cast<std::uint32_t*>(dm->start + offset + i), i);
   return 0;

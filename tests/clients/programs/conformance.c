@@ -541,28 +541,14 @@ static void long_messages(struct end* e) {
   munmap(p, big);
 }
 
-static const struct {
-  const char* name;
-  end_function run;
-} kCases[] = {
-#define CASE(f) \
-  { #f, f }
+static const struct named_case kCases[] = {
     CASE(full_of_unsignaled), CASE(inline_too_long), CASE(inline_needs_no_key), CASE(zero_lengths), CASE(write_with_immediate),
     CASE(queue_overrun),      CASE(arming),          CASE(shared_receives),     CASE(psns_wrap),    CASE(atomics),
     CASE(datagrams),          CASE(write_then_flag), CASE(long_messages),
 };
 
 static void all(struct end* e) {
-  const char *one = getenv("CASE"), *without = getenv("WITHOUT");
-  open_end(e);
-  for (size_t i = 0; i < sizeof kCases / sizeof *kCases; ++i) {
-    if (one && strcmp(one, kCases[i].name) != 0) continue;
-    if (without && strstr(without, kCases[i].name)) continue;
-    begin_case(e, kCases[i].name);
-    kCases[i].run(e);
-    end_case(e);
-  }
-  close_end(e);
+  run_cases(e, kCases, sizeof kCases / sizeof *kCases);
 }
 
 int main(int argc, char** argv) {

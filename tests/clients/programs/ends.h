@@ -321,6 +321,26 @@ static inline void end_case(struct end* e) {
 
 static inline void* second_end(void* arg);
 typedef void (*end_function)(struct end*);
+
+struct named_case {
+  const char* name;
+  end_function run;
+};
+#define CASE(f) \
+  { #f, f }
+/* All of them on one end, but for those that the environment's WITHOUT names; with its CASE, that one. */
+static inline void run_cases(struct end* e, const struct named_case* cases, size_t n) {
+  const char *one = getenv("CASE"), *without = getenv("WITHOUT");
+  open_end(e);
+  for (size_t i = 0; i < n; ++i) {
+    if (one && strcmp(one, cases[i].name) != 0) continue;
+    if (without && strstr(without, cases[i].name)) continue;
+    begin_case(e, cases[i].name);
+    cases[i].run(e);
+    end_case(e);
+  }
+  close_end(e);
+}
 struct start {
   struct end end;
   end_function run;

@@ -527,12 +527,7 @@ static void receive_unmapped(struct end* e) {
   put(m);
 }
 
-static const struct {
-  const char* name;
-  end_function run;
-} kCases[] = {
-#define CASE(f) \
-  { #f, f }
+static const struct named_case kCases[] = {
     CASE(no_receive_no_retries),
     CASE(no_receive_yet),
     CASE(no_such_qp),
@@ -566,15 +561,7 @@ static const struct {
 };
 
 static void all(struct end* e) {
-  const char* one = getenv("CASE");
-  open_end(e);
-  for (size_t i = 0; i < sizeof kCases / sizeof *kCases; ++i) {
-    if (one && strcmp(one, kCases[i].name) != 0) continue;
-    begin_case(e, kCases[i].name);
-    kCases[i].run(e);
-    end_case(e);
-  }
-  close_end(e);
+  run_cases(e, kCases, sizeof kCases / sizeof *kCases);
 }
 
 int main(int argc, char** argv) {

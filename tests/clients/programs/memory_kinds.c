@@ -36,12 +36,7 @@ static int request(struct end* e, enum ibv_wr_opcode op, uint64_t addr, uint32_t
   wr.wr.rdma.remote_addr = remote;
   wr.wr.rdma.rkey = rkey;
   NEED(ibv_post_send(e->qp, &wr, &bad) == 0);
-  struct ibv_wc wc;
-  int n;
-  do n = ibv_poll_cq(e->scq, 1, &wc);
-  while (n == 0);
-  NEED(n == 1);
-  return wc.status;
+  return next_wc(e->scq).status;
 }
 
 static uint64_t max_dm(struct ibv_context* ctx) {
