@@ -253,6 +253,11 @@ Result<std::unique_ptr<ib_pd>> ib_alloc_pd(ib_device& dev, ib_ucontext* uctx, Ud
 Status ib_dealloc_pd(ib_pd& pd);  // EBUSY: something is still on it
 Result<std::unique_ptr<ib_mr>> ib_reg_user_mr(ib_pd& pd, std::uint64_t start, std::uint64_t length, std::uint64_t iova,
                                               std::uint32_t access, Udata* udata);
+// The dma-buf behind `fd`, from `offset` on. EOPNOTSUPP, and what ib_check_mr_access and the driver answer.
+Result<std::unique_ptr<ib_mr>> ib_reg_user_mr_dmabuf(ib_pd& pd, std::uint64_t offset, std::uint64_t length, std::uint64_t iova, int fd,
+                                                     std::uint32_t access, uverbs_attr_bundle* attrs);
+// EINVAL: what lies outside of the device memory; else as above.
+Result<std::unique_ptr<ib_mr>> ib_reg_dm_mr(ib_pd& pd, ib_dm& dm, const ib_dm_mr_attr& attr, uverbs_attr_bundle* attrs);
 Status ib_dereg_mr(ib_mr& mr);
 Result<std::unique_ptr<ib_cq>> ib_create_cq(ib_device& dev, ib_ucontext* uctx, const ib_cq_init_attr& attr, Udata* udata);
 Status ib_destroy_cq(ib_cq& cq);

@@ -13,6 +13,15 @@ void track(ib_device& dev, rdma_restrack_type t, int delta) {
   dev.restrack[t].fetch_add(static_cast<std::uint32_t>(delta));
 }
 
+// The bookkeeping of an MR that the driver has made; ib_dereg_mr takes it back.
+std::unique_ptr<ib_mr> track_mr(ib_pd& pd, std::unique_ptr<ib_mr> mr) {
+  mr->device = pd.device;
+  mr->pd = &pd;
+  pd.usecnt.fetch_add(1);
+  track(*pd.device, RDMA_RESTRACK_MR, 1);
+  return mr;
+}
+
 bool connected(ib_qp_type t) {
   return t == ib_qp_type::RC || t == ib_qp_type::UC || t == ib_qp_type::XRC_INI || t == ib_qp_type::XRC_TGT;
 }
@@ -133,11 +142,26 @@ Result<std::unique_ptr<ib_mr>> ib_reg_user_mr(ib_pd& pd, std::uint64_t start, st
   ib_device& dev = *pd.device;
   if (!dev.ops.reg_user_mr) return refuse(EOPNOTSUPP, "reg_mr: {} does not support it", dev.name);
   UHCA_CHECK(ib_check_mr_access(dev, access));
-  auto mr = UHCA_TRY(dev.ops.reg_user_mr(pd, start, length, iova, access, udata));
-  mr->device = &dev;
-  mr->pd = &pd;
-  pd.usecnt.fetch_add(1);
-  track(dev, RDMA_RESTRACK_MR, 1);
+  return track_mr(pd, UHCA_TRY(dev.ops.reg_user_mr(pd, start, length, iova, access, udata)));
+}
+
+Result<std::unique_ptr<ib_mr>> ib_reg_user_mr_dmabuf(ib_pd& pd, std::uint64_t offset, std::uint64_t length, std::uint64_t iova, int fd,
+                                                     std::uint32_t access, uverbs_attr_bundle* attrs) {
+  ib_device& dev = *pd.device;
+  if (!dev.ops.reg_user_mr_dmabuf) return refuse(EOPNOTSUPP, "reg_mr: {} registers no dma-bufs", dev.name);
+  UHCA_CHECK(ib_check_mr_access(dev, access));
+  return track_mr(pd, UHCA_TRY(dev.ops.reg_user_mr_dmabuf(pd, offset, length, iova, fd, access, attrs)));
+}
+
+Result<std::unique_ptr<ib_mr>> ib_reg_dm_mr(ib_pd& pd, ib_dm& dm, const ib_dm_mr_attr& attr, uverbs_attr_bundle* attrs) {
+  ib_device& dev = *pd.device;
+  if (!dev.ops.reg_dm_mr) return refuse(EOPNOTSUPP, "reg_dm_mr: {} does not support it", dev.name);
+  UHCA_CHECK(ib_check_mr_access(dev, attr.access_flags));
+  if (attr.offset > dm.length || attr.length > dm.length - attr.offset)
+    return refuse(EINVAL, "reg_dm_mr: {} bytes at {} of a device memory of {}", attr.length, attr.offset, dm.length);
+  auto mr = track_mr(pd, UHCA_TRY(dev.ops.reg_dm_mr(pd, dm, attr, attrs)));
+  mr->dm = &dm;
+  dm.usecnt.fetch_add(1);
   return mr;
 }
 

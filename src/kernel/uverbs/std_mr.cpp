@@ -34,22 +34,9 @@ Status copy_keys(uverbs_attr_bundle& b, const ib_mr& mr, std::uint16_t lkey, std
   return uverbs_copy_to(b, rkey, mr.rkey);
 }
 
-// The core's bookkeeping of an MR that the driver made.
-void take_mr(uverbs_attr_bundle& b, ib_uobject& u, ib_pd& pd, std::unique_ptr<ib_mr> mr) {
-  mr->device = b.device;
-  mr->pd = &pd;
-  pd.usecnt.fetch_add(1);
-  b.device->restrack[RDMA_RESTRACK_MR].fetch_add(1);
+void give(ib_uobject& u, std::unique_ptr<ib_mr> mr) {
   u.object = mr.release();
   u.hw_obj_valid = true;
-}
-
-Status register_dmabuf(uverbs_attr_bundle& b, ib_uobject& u, ib_pd& pd, std::uint64_t offset, std::uint64_t length, std::uint64_t iova,
-                       int fd, std::uint32_t access) {
-  UHCA_CHECK(ib_check_mr_access(*b.device, access));
-  auto mr = UHCA_TRY(b.device->ops.reg_user_mr_dmabuf(pd, offset, length, iova, fd, access, &b));
-  take_mr(b, u, pd, std::move(mr));
-  return success();
 }
 
 Status reg_mr(uverbs_attr_bundle& b) {
@@ -72,7 +59,7 @@ Status reg_mr(uverbs_attr_bundle& b) {
   std::uint32_t access = 0;
   UHCA_CHECK(uverbs_get_flags32(&access, b, UVERBS_ATTR_REG_MR_ACCESS_FLAGS, has_fd ? kDmabufAccessFlags : kAccessFlags));
   if (has_fd) {
-    UHCA_CHECK(register_dmabuf(b, u, pd, fd_offset, length, iova, fd, access));
+    give(u, UHCA_TRY(ib_reg_user_mr_dmabuf(pd, fd_offset, length, iova, fd, access, &b)));
   } else {
     if (dmah != nullptr && (access & kOnDemand)) return refuse(EOPNOTSUPP, "reg_mr: a DMA handle for memory on demand");
     UHCA_CHECK(uverbs_reg_mr(b, u, pd, addr, length, iova, access));
@@ -95,7 +82,7 @@ Status reg_dmabuf_mr(uverbs_attr_bundle& b) {
   UHCA_CHECK(same_in_page("reg_dmabuf_mr", offset, iova));
   UHCA_CHECK(uverbs_copy_from(&fd, b, UVERBS_ATTR_REG_DMABUF_MR_FD));
   UHCA_CHECK(uverbs_get_flags32(&access, b, UVERBS_ATTR_REG_DMABUF_MR_ACCESS_FLAGS, kDmabufAccessFlags));
-  UHCA_CHECK(register_dmabuf(b, u, pd, offset, length, iova, static_cast<int>(fd), access));
+  give(u, UHCA_TRY(ib_reg_user_mr_dmabuf(pd, offset, length, iova, static_cast<int>(fd), access, &b)));
   return copy_keys(b, *static_cast<ib_mr*>(u.object), UVERBS_ATTR_REG_DMABUF_MR_RESP_LKEY, UVERBS_ATTR_REG_DMABUF_MR_RESP_RKEY);
 }
 
@@ -130,13 +117,7 @@ Status reg_dm_mr(uverbs_attr_bundle& b) {
   UHCA_CHECK(uverbs_get_flags32(&attr.access_flags, b, UVERBS_ATTR_REG_DM_MR_ACCESS_FLAGS, kAccessFlags));
   if (!(attr.access_flags & zero_based))
     return refuse(EINVAL, "reg_dm_mr: access {:#x}: MRs of device memory are zero-based", attr.access_flags);
-  UHCA_CHECK(ib_check_mr_access(*b.device, attr.access_flags));
-  if (attr.offset > dm.length || attr.length > dm.length - attr.offset)
-    return refuse(EINVAL, "reg_dm_mr: {} bytes at {} of a device memory of {}", attr.length, attr.offset, dm.length);
-  auto mr = UHCA_TRY(b.device->ops.reg_dm_mr(pd, dm, attr, &b));
-  mr->dm = &dm;
-  dm.usecnt.fetch_add(1);
-  take_mr(b, u, pd, std::move(mr));
+  give(u, UHCA_TRY(ib_reg_dm_mr(pd, dm, attr, &b)));
   return copy_keys(b, *static_cast<ib_mr*>(u.object), UVERBS_ATTR_REG_DM_MR_RESP_LKEY, UVERBS_ATTR_REG_DM_MR_RESP_RKEY);
 }
 
@@ -208,9 +189,7 @@ constinit const uverbs_object_def uverbs_def_mr = UVERBS_OBJECT_NEEDS(UVERBS_OBJ
 Status uverbs_reg_mr(uverbs_attr_bundle& b, ib_uobject& u, ib_pd& pd, std::uint64_t start, std::uint64_t length, std::uint64_t iova,
                      std::uint32_t access) {
   UHCA_CHECK(same_in_page("reg_mr", start, iova));
-  auto mr = UHCA_TRY(ib_reg_user_mr(pd, start, length, iova, access, &b.driver_udata));
-  u.object = mr.release();
-  u.hw_obj_valid = true;
+  give(u, UHCA_TRY(ib_reg_user_mr(pd, start, length, iova, access, &b.driver_udata)));
   return success();
 }
 
