@@ -26,10 +26,9 @@ struct ib_mw;
 struct ib_srq;
 struct ib_xrcd;
 struct ib_dm;
-struct ib_dmah;
 struct ib_ucontext;
 struct ib_rwq_ind_table;  // ib_ethernet.h
-class VerbsFile;  // uverbs: the open file behind a ucontext
+class VerbsFile;          // uverbs: the open file behind a ucontext
 
 using ib_gid = std::array<std::uint8_t, 16>;  // network order
 
@@ -182,7 +181,6 @@ struct ib_mr {
   std::uint64_t iova = 0, length = 0;
   std::atomic<int> usecnt{0};  // memory windows bound to it
   ib_dm* dm = nullptr;         // of device memory
-  ib_dmah* dmah = nullptr;
   virtual ~ib_mr() = default;
 };
 
@@ -255,16 +253,6 @@ struct ib_dm {
   std::uint64_t length = 0;    // as asked for
   std::atomic<int> usecnt{0};  // MRs
   virtual ~ib_dm() = default;
-};
-
-// How DMA shall be done for an MR: hints for the steering of PCIe writes (TPH).
-struct ib_dmah {
-  ib_device* device = nullptr;
-  std::uint32_t cpu_id = 0;
-  std::uint8_t mem_type = 0, ph = 0;
-  bool has_cpu_id = false, has_mem_type = false, has_ph = false;
-  std::atomic<int> usecnt{0};  // MRs
-  virtual ~ib_dmah() = default;
 };
 
 struct ib_srq_attr {

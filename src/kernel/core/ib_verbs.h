@@ -115,9 +115,6 @@ struct ib_device_ops {
   Result<std::unique_ptr<ib_dm>> (*alloc_dm)(ib_ucontext&, const ib_dm_alloc_attr&, uverbs_attr_bundle* attrs) = nullptr;
   Status (*dealloc_dm)(ib_dm&, ib_ucontext&) = nullptr;
   Result<std::unique_ptr<ib_mr>> (*reg_dm_mr)(ib_pd&, ib_dm&, const ib_dm_mr_attr&, uverbs_attr_bundle* attrs) = nullptr;
-  // The driver checks the attributes that were given and keeps what it needs beside them. EOPNOTSUPP, ...
-  Result<std::unique_ptr<ib_dmah>> (*alloc_dmah)(ib_ucontext&, const ib_dmah&, uverbs_attr_bundle* attrs) = nullptr;
-  Status (*dealloc_dmah)(ib_dmah&) = nullptr;
   // What may be mapped at that page offset of the context, as a dma-buf (peer-to-peer). EINVAL: nothing, or nothing that can be one.
   Result<std::shared_ptr<mm::DmaBuf>> (*export_mmap)(ib_ucontext&, std::uint64_t pgoff) = nullptr;
   // The driver rejects udata that it does not know (CORE_SUPPORT_ROBUST_UDATA).

@@ -170,7 +170,6 @@ Status ib_dereg_mr(ib_mr& mr) {
   ib_pd* pd = mr.pd;
   UHCA_CHECK(dev.ops.dereg_mr(mr));
   if (mr.dm) mr.dm->usecnt.fetch_sub(1);
-  if (mr.dmah) mr.dmah->usecnt.fetch_sub(1);
   if (pd) pd->usecnt.fetch_sub(1);
   track(dev, RDMA_RESTRACK_MR, -1);
   return success();

@@ -14,7 +14,6 @@ using namespace uapi;
 
 constexpr std::uint64_t kAccessFlags = 0x3ff | ::IB_UVERBS_ACCESS_OPTIONAL_RANGE;
 constexpr std::uint64_t kDmabufAccessFlags = 0xf | ::IB_UVERBS_ACCESS_RELAXED_ORDERING;  // local write, remote write, read and atomic
-constexpr std::uint32_t kOnDemand = 1 << 6;
 
 Status same_in_page(const char* what, std::uint64_t address, std::uint64_t iova) {
   const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
@@ -55,18 +54,12 @@ Status reg_mr(uverbs_attr_bundle& b) {
   if (has_fd && (!has_offset || has_addr)) return refuse(EINVAL, "reg_mr: a descriptor needs FD_OFFSET and no ADDR");
   if (!has_fd && (!has_addr || has_offset)) return refuse(EINVAL, "reg_mr: needs ADDR, or FD and FD_OFFSET");
   UHCA_CHECK(same_in_page("reg_mr", has_fd ? fd_offset : addr, iova));
-  auto* dmah = uverbs_attr_get_obj<ib_dmah>(b, UVERBS_ATTR_REG_MR_DMA_HANDLE);
   std::uint32_t access = 0;
   UHCA_CHECK(uverbs_get_flags32(&access, b, UVERBS_ATTR_REG_MR_ACCESS_FLAGS, has_fd ? kDmabufAccessFlags : kAccessFlags));
   if (has_fd) {
     give(u, UHCA_TRY(ib_reg_user_mr_dmabuf(pd, fd_offset, length, iova, fd, access, &b)));
   } else {
-    if (dmah != nullptr && (access & kOnDemand)) return refuse(EOPNOTSUPP, "reg_mr: a DMA handle for memory on demand");
     UHCA_CHECK(uverbs_reg_mr(b, u, pd, addr, length, iova, access));
-  }
-  if (dmah != nullptr) {
-    static_cast<ib_mr*>(u.object)->dmah = dmah;
-    dmah->usecnt.fetch_add(1);
   }
   return copy_keys(b, *static_cast<ib_mr*>(u.object), UVERBS_ATTR_REG_MR_RESP_LKEY, UVERBS_ATTR_REG_MR_RESP_RKEY);
 }
@@ -134,6 +127,7 @@ constexpr uverbs_attr_def kRegDmMr[] = {
 constexpr uverbs_attr_def kRegMr[] = {
     UVERBS_ATTR_IDR(UVERBS_ATTR_REG_MR_HANDLE, UVERBS_OBJECT_MR, UVERBS_ACCESS_NEW, UA_MANDATORY),
     UVERBS_ATTR_IDR(UVERBS_ATTR_REG_MR_PD_HANDLE, UVERBS_OBJECT_PD, UVERBS_ACCESS_READ, UA_MANDATORY),
+    // No device here makes DMA handles: the look-up refuses every one.
     UVERBS_ATTR_IDR(UVERBS_ATTR_REG_MR_DMA_HANDLE, uapi::UVERBS_OBJECT_DMAH, UVERBS_ACCESS_READ),
     UVERBS_ATTR_PTR_IN(UVERBS_ATTR_REG_MR_IOVA, UVERBS_ATTR_TYPE(std::uint64_t), UA_MANDATORY),
     UVERBS_ATTR_PTR_IN(UVERBS_ATTR_REG_MR_LENGTH, UVERBS_ATTR_TYPE(std::uint64_t), UA_MANDATORY),

@@ -209,20 +209,21 @@ UHCA_EXPORT int ibv_cmd_read_counters(verbs_counters* counters, std::uint64_t* v
 }
 
 UHCA_EXPORT int ibv_cmd_alloc_dmah(ibv_context* context, verbs_dmah* dmah, const ibv_dmah_init_attr* attr) {
-  // Attribute and method numbers of object DMAH count from 0 (ib_user_ioctl_cmds.h of 7.2): HANDLE, CPU_ID, TPH_MEM_TYPE, PH; ALLOC, FREE.
-  ibv_command_buffer cmd(uapi::UVERBS_OBJECT_DMAH, 0);
-  cmd.out_obj(0);
-  if (attr->comp_mask & IBV_DMAH_INIT_ATTR_MASK_CPU_ID) cmd.in_u32(1, attr->cpu_id);
-  if (attr->comp_mask & IBV_DMAH_INIT_ATTR_MASK_TPH_MEM_TYPE) cmd.in_enum(2, attr->tph_mem_type, nullptr, 0);
-  if (attr->comp_mask & IBV_DMAH_INIT_ATTR_MASK_PH) cmd.in(3, &attr->ph, sizeof attr->ph);
+  ibv_command_buffer cmd(uapi::UVERBS_OBJECT_DMAH, uapi::UVERBS_METHOD_DMAH_ALLOC);
+  cmd.out_obj(uapi::UVERBS_ATTR_ALLOC_DMAH_HANDLE);
+  if (attr->comp_mask & IBV_DMAH_INIT_ATTR_MASK_CPU_ID) cmd.in_u32(uapi::UVERBS_ATTR_ALLOC_DMAH_CPU_ID, attr->cpu_id);
+  if (attr->comp_mask & IBV_DMAH_INIT_ATTR_MASK_TPH_MEM_TYPE)
+    cmd.in_enum(uapi::UVERBS_ATTR_ALLOC_DMAH_TPH_MEM_TYPE, attr->tph_mem_type, nullptr, 0);
+  if (attr->comp_mask & IBV_DMAH_INIT_ATTR_MASK_PH) cmd.in(uapi::UVERBS_ATTR_ALLOC_DMAH_PH, &attr->ph, sizeof attr->ph);
   if (int ret = execute_ioctl(context, &cmd)) return ret;
-  dmah->handle = cmd.handle(0);
+  dmah->handle = cmd.handle(uapi::UVERBS_ATTR_ALLOC_DMAH_HANDLE);
   dmah->dmah.context = context;
   return 0;
 }
 
 UHCA_EXPORT int ibv_cmd_free_dmah(verbs_dmah* dmah) {
-  return destroy_by_handle(dmah->dmah.context, uapi::UVERBS_OBJECT_DMAH, 1, 0, dmah->handle);
+  return destroy_by_handle(dmah->dmah.context, uapi::UVERBS_OBJECT_DMAH, uapi::UVERBS_METHOD_DMAH_FREE, uapi::UVERBS_ATTR_FREE_DMAH_HANDLE,
+                           dmah->handle);
 }
 
 UHCA_EXPORT int ibv_cmd_export_dmabuf_fd(ibv_context* context, std::uint64_t pg_off) {
