@@ -8,11 +8,11 @@
 #include "kernel/mlx5_ib/kernel_queue.h"
 #include "kernel/mlx5_ib/mlx5_ib_dev.h"
 #include "kernel/mlx5_ib/queue_pages.h"
-#include "kernel/mlx5_ib/uapi_ids.h"
 #include "kernel/uverbs/attr_bundle.h"
 #include "prm/cmd_object.h"
 #include "prm/context.h"
 #include "prm/cq_moderation.h"
+#include "uapi/mlx5_next.h"
 
 namespace uhca::kernel::mlx5 {
 namespace {
@@ -37,8 +37,9 @@ void event(mlx5_core_cq& core, EventType type) {
 
 Result<std::uint32_t> uar_of(mlx5_ib_ucontext& c, const ::mlx5_ib_create_cq& ucmd, Udata& udata) {
   std::uint32_t index;
-  if (auto* bundle = rdma_udata_to_uverbs_attr_bundle(&udata); bundle != nullptr && uverbs_attr_is_valid(*bundle, kAttrCreateCqUarIndex)) {
-    UHCA_CHECK(uverbs_copy_from(&index, *bundle, kAttrCreateCqUarIndex));
+  if (auto* bundle = rdma_udata_to_uverbs_attr_bundle(&udata);
+      bundle != nullptr && uverbs_attr_is_valid(*bundle, uapi::MLX5_IB_ATTR_CREATE_CQ_UAR_INDEX)) {
+    UHCA_CHECK(uverbs_copy_from(&index, *bundle, uapi::MLX5_IB_ATTR_CREATE_CQ_UAR_INDEX));
     return index;
   }
   if (ucmd.flags & MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX) return std::uint32_t{ucmd.uar_page_index};

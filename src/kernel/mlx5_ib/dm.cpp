@@ -15,6 +15,7 @@
 #include "kernel/uverbs/uapi_def.h"
 #include "prm/cmd_object.h"
 #include "prm/memic.h"
+#include "uapi/mlx5_next.h"
 
 namespace uhca::kernel::mlx5 {
 namespace {
@@ -210,8 +211,7 @@ Result<std::unique_ptr<ib_dm>> alloc_dm(ib_ucontext& uctx, const ib_dm_alloc_att
   std::uint32_t type;
   UHCA_CHECK(uverbs_get_const_default(&type, *attrs, MLX5_IB_ATTR_ALLOC_DM_REQ_TYPE, std::uint32_t{MLX5_IB_UAPI_DM_TYPE_MEMIC}));
   if (type > MLX5_IB_UAPI_DM_TYPE_MEMIC) {
-    constexpr std::uint32_t kEncapSwIcm = 4;  // the last type (MLX5_IB_UAPI_DM_TYPE_ENCAP_SW_ICM)
-    if (type <= kEncapSwIcm) return alloc_sw_icm(type).error();
+    if (type <= uapi::MLX5_IB_UAPI_DM_TYPE_ENCAP_SW_ICM) return alloc_sw_icm(type).error();
     return refuse(EOPNOTSUPP, "alloc_dm: type {}", type);
   }
   if (!dev.mdev->cap_dev_mem<Cap::memic>()) return refuse(EOPNOTSUPP, "alloc_dm: the device has no memory of its own");

@@ -7,8 +7,8 @@
 #include "base/types.h"
 #include "kernel/mlx5_ib/dmabuf.h"
 #include "kernel/mlx5_ib/mr.h"
-#include "kernel/mlx5_ib/uapi_ids.h"
 #include "kernel/uverbs/attr_bundle.h"
+#include "uapi/mlx5_next.h"
 
 namespace uhca::kernel::mlx5 {
 namespace {
@@ -62,8 +62,9 @@ Result<std::unique_ptr<ib_mr>> reg_user_mr_dmabuf(ib_pd& pd, std::uint64_t offse
                                                   std::uint32_t access, uverbs_attr_bundle* attrs) {
   auto& dev = to_mdev(*pd.device);
   std::uint32_t flags = 0;
-  UHCA_CHECK(uverbs_get_flags32(&flags, *attrs, kAttrRegDmabufMrAccessFlags, kDataDirect));
-  if (flags & kDataDirect) {
+  UHCA_CHECK(
+      uverbs_get_flags32(&flags, *attrs, uapi::MLX5_IB_ATTR_REG_DMABUF_MR_ACCESS_FLAGS, uapi::MLX5_IB_UAPI_REG_DMABUF_ACCESS_DATA_DIRECT));
+  if (flags & uapi::MLX5_IB_UAPI_REG_DMABUF_ACCESS_DATA_DIRECT) {
     if (iova % kPage != 0) return refuse(EOPNOTSUPP, "reg_dmabuf_mr: data direct: iova {:#x} is not page-aligned", iova);
     return refuse(EINVAL, "reg_dmabuf_mr: there is no data direct device");
   }

@@ -12,11 +12,11 @@
 #include "kernel/mlx5_ib/devx.h"
 #include "kernel/mlx5_ib/flow.h"
 #include "kernel/mlx5_ib/raw_packet.h"
-#include "kernel/mlx5_ib/uapi_ids.h"
 #include "kernel/uverbs/attr_bundle.h"
 #include "kernel/uverbs/capable.h"
 #include "prm/cmd_eth.h"
 #include "prm/opcode.h"
+#include "uapi/mlx5_next.h"
 
 namespace uhca::kernel::mlx5 {
 namespace {
@@ -42,7 +42,7 @@ Status read_tables(uverbs_attr_bundle& b, mlx5_ib_flow_matcher& m) {
   if (typed) {
     std::uint64_t type;
     UHCA_CHECK(uverbs_get_const(&type, b, MLX5_IB_ATTR_FLOW_MATCHER_FT_TYPE));
-    if (type > kFlowTableRdmaTransportTx) return refuse(EINVAL, "flow matcher: tables of kind {}", type);
+    if (type > uapi::MLX5_IB_UAPI_FLOW_TABLE_TYPE_RDMA_TRANSPORT_TX) return refuse(EINVAL, "flow matcher: tables of kind {}", type);
     if (type == MLX5_IB_UAPI_FLOW_TABLE_TYPE_FDB) return refuse(EINVAL, "flow matcher: the device has no e-switch");
     m.receive = type == MLX5_IB_UAPI_FLOW_TABLE_TYPE_NIC_RX;
     return success();
@@ -63,7 +63,8 @@ Status create_matcher(uverbs_attr_bundle& b) {
   UHCA_CHECK(uverbs_copy_from(&m->spec.enable, b, MLX5_IB_ATTR_FLOW_MATCHER_MATCH_CRITERIA));
   UHCA_CHECK(read_tables(b, *m));
   // Only the tables of RDMA transports are those of a port, and they are not offered.
-  if (uverbs_attr_is_valid(b, kAttrFlowMatcherIbPort)) return refuse(EINVAL, "flow matcher: a port for tables that have none");
+  if (uverbs_attr_is_valid(b, uapi::MLX5_IB_ATTR_FLOW_MATCHER_IB_PORT))
+    return refuse(EINVAL, "flow matcher: a port for tables that have none");
   u.object = m.release();
   u.hw_obj_valid = true;
   return success();
@@ -184,7 +185,7 @@ constexpr uverbs_attr_def kMatcherCreate[] = {
     UVERBS_ATTR_PTR_IN(MLX5_IB_ATTR_FLOW_MATCHER_MATCH_CRITERIA, UVERBS_ATTR_TYPE(std::uint8_t), UA_MANDATORY),
     UVERBS_ATTR_FLAGS_IN(MLX5_IB_ATTR_FLOW_MATCHER_FLOW_FLAGS),
     UVERBS_ATTR_CONST_IN(MLX5_IB_ATTR_FLOW_MATCHER_FT_TYPE),
-    UVERBS_ATTR_PTR_IN(kAttrFlowMatcherIbPort, UVERBS_ATTR_TYPE(std::uint32_t)),
+    UVERBS_ATTR_PTR_IN(uapi::MLX5_IB_ATTR_FLOW_MATCHER_IB_PORT, UVERBS_ATTR_TYPE(std::uint32_t)),
 };
 constexpr uverbs_attr_def kMatcherDestroy[] = {
     UVERBS_ATTR_IDR(MLX5_IB_ATTR_FLOW_MATCHER_DESTROY_HANDLE, MLX5_IB_OBJECT_FLOW_MATCHER, UVERBS_ACCESS_DESTROY, UA_MANDATORY),

@@ -9,10 +9,10 @@
 #include "kernel/mlx5_ib/dm.h"
 #include "kernel/mlx5_ib/mlx5_ib_dev.h"
 #include "kernel/mlx5_ib/raw_flow.h"
-#include "kernel/mlx5_ib/uapi_ids.h"
 #include "kernel/uverbs/attr_bundle.h"
 #include "kernel/uverbs/uapi_def.h"
 #include "prm/cmd_object.h"
+#include "uapi/mlx5_next.h"
 
 namespace uhca::kernel::mlx5 {
 namespace {
@@ -101,11 +101,11 @@ constexpr uverbs_method_def kDeviceMethods[] = {
 };
 constexpr uverbs_object_def kDeviceAdditions = UVERBS_OBJECT(UVERBS_OBJECT_DEVICE, nullptr, kDeviceMethods);
 
-constexpr uverbs_attr_def kCqCreateAttrs[] = {UVERBS_ATTR_PTR_IN(kAttrCreateCqUarIndex, UVERBS_ATTR_TYPE(std::uint32_t))};
+constexpr uverbs_attr_def kCqCreateAttrs[] = {UVERBS_ATTR_PTR_IN(uapi::MLX5_IB_ATTR_CREATE_CQ_UAR_INDEX, UVERBS_ATTR_TYPE(std::uint32_t))};
 constexpr uverbs_method_def kCqMethods[] = {UVERBS_METHOD(UVERBS_METHOD_CQ_CREATE, kCqCreateAttrs, nullptr)};
 constexpr uverbs_object_def kCqAdditions = UVERBS_OBJECT(UVERBS_OBJECT_CQ, nullptr, kCqMethods);
 
-constexpr uverbs_attr_def kRegDmabufAttrs[] = {UVERBS_ATTR_FLAGS_IN(kAttrRegDmabufMrAccessFlags)};
+constexpr uverbs_attr_def kRegDmabufAttrs[] = {UVERBS_ATTR_FLAGS_IN(uapi::MLX5_IB_ATTR_REG_DMABUF_MR_ACCESS_FLAGS)};
 constexpr uverbs_method_def kMrMethods[] = {UVERBS_METHOD(UVERBS_METHOD_REG_DMABUF_MR, kRegDmabufAttrs, nullptr)};
 constexpr uverbs_object_def kMrAdditions = UVERBS_OBJECT(UVERBS_OBJECT_MR, nullptr, kMrMethods);
 

@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "base/log.h"
+#include "uapi/mlx5_next.h"
 #include "user/mlx5/doorbell.h"
 
 namespace uhca::mlx5 {
@@ -12,8 +13,6 @@ namespace {
 
 constexpr std::uint64_t kWcFlags = std::uint64_t{IBV_WC_STANDARD_FLAGS} | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | IBV_WC_EX_WITH_CVLAN |
                                    IBV_WC_EX_WITH_FLOW_TAG | IBV_WC_EX_WITH_TM_INFO | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
-// MLX5_IB_ATTR_CREATE_CQ_UAR_INDEX of v65's mlx5_user_ioctl_cmds.h: the first driver attribute of a method with UHW.
-constexpr std::uint16_t kAttrCreateCqUarIndex = 0x1002;
 constexpr std::uint64_t kMaxCqe = std::uint64_t{1} << 24;
 
 Result<std::uint32_t> cqe_size(const mlx5dv_cq_init_attr* dv) {
@@ -193,7 +192,7 @@ ibv_cq_ex* create_cq(ibv_context* context, const ibv_cq_init_attr_ex* attr, cons
       in.flags |= MLX5_IB_CREATE_CQ_FLAGS_REAL_TIME_TS;
     ibv_command_buffer driver(UVERBS_OBJECT_CQ, UVERBS_METHOD_CQ_CREATE);
     if (ctx->nc_uar.page_id >> 16) {
-      driver.in_u32(kAttrCreateCqUarIndex, ctx->nc_uar.page_id);
+      driver.in_u32(uapi::MLX5_IB_ATTR_CREATE_CQ_UAR_INDEX, ctx->nc_uar.page_id);
     } else {
       in.flags |= MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX;
       in.uar_page_index = static_cast<std::uint16_t>(ctx->nc_uar.page_id);

@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "base/types.h"
+#include "uapi/mlx5_next.h"
 #include "user/mlx5/devx.h"
 
 #define UHCA_EXPORT extern "C" __attribute__((visibility("default")))
@@ -105,8 +106,9 @@ int alloc_sw_icm(Dm* dm, ibv_context* context, const ibv_alloc_dm_attr* attr, ib
 }
 
 ibv_dm* alloc(ibv_context* context, const ibv_alloc_dm_attr* attr, const mlx5dv_alloc_dm_attr& dv) {
-  constexpr unsigned kLastType = 4;  // MLX5DV_DM_TYPE_ENCAP_SW_ICM of v65; the values are the kernel's
-  if (static_cast<unsigned>(dv.type) > kLastType) return fail(refuse(EOPNOTSUPP, "alloc_dm: type {}", static_cast<unsigned>(dv.type)));
+  // The values are the kernel's.
+  if (static_cast<unsigned>(dv.type) > uapi::MLX5_IB_UAPI_DM_TYPE_ENCAP_SW_ICM)
+    return fail(refuse(EOPNOTSUPP, "alloc_dm: type {}", static_cast<unsigned>(dv.type)));
   if (attr->comp_mask || dv.comp_mask) return fail(refuse(EINVAL, "alloc_dm: comp_mask {:#x} and {:#x}", attr->comp_mask, dv.comp_mask));
   Dm* dm = make<Dm>();
   if (!dm) return nullptr;

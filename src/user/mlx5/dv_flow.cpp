@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/log.h"
+#include "uapi/mlx5_next.h"
 #include "user/mlx5/devx.h"
 
 #define UHCA_EXPORT extern "C" __attribute__((visibility("default")))
@@ -21,8 +22,6 @@ namespace {
 // Of <infiniband/mlx5dv.h> of rdma-core v65, where the installed one is older.
 constexpr std::uint64_t kMatcherFtType = 1 << 0, kMatcherIbPort = 1 << 1;  // MLX5DV_FLOW_MATCHER_MASK_*
 constexpr int kCountersWithOffset = 8;                                     // MLX5DV_FLOW_ACTION_COUNTERS_DEVX_WITH_OFFSET
-constexpr int kFtRdmaTransportRx = 5, kFtRdmaTransportTx = 6;              // MLX5DV_FLOW_TABLE_TYPE_RDMA_TRANSPORT_*
-constexpr std::uint16_t kAttrIbPort = MLX5_IB_ATTR_FLOW_MATCHER_FT_TYPE + 1;
 std::uint32_t port_of(const mlx5dv_flow_matcher_attr* attr) {
   std::uint32_t port;
   std::memcpy(&port, reinterpret_cast<const char*>(attr) + offsetof(mlx5dv_flow_matcher_attr, ft_type) + sizeof attr->ft_type, sizeof port);
@@ -129,8 +128,9 @@ UHCA_EXPORT mlx5dv_flow_matcher* mlx5dv_create_flow_matcher(ibv_context* context
   if (attr->type != IBV_FLOW_ATTR_NORMAL) return fail(refuse(EOPNOTSUPP, "create_flow_matcher: type {}", static_cast<int>(attr->type)));
   // Programs of before v65 have no field for the port, and say nothing of it.
   const bool port = attr->comp_mask & kMatcherIbPort;
-  const int ft_type = static_cast<int>(attr->ft_type);
-  const bool of_a_port = (attr->comp_mask & kMatcherFtType) && (ft_type == kFtRdmaTransportRx || ft_type == kFtRdmaTransportTx);
+  const auto ft_type = static_cast<std::uint32_t>(attr->ft_type);
+  const bool of_a_port = (attr->comp_mask & kMatcherFtType) && (ft_type == uapi::MLX5_IB_UAPI_FLOW_TABLE_TYPE_RDMA_TRANSPORT_RX ||
+                                                                ft_type == uapi::MLX5_IB_UAPI_FLOW_TABLE_TYPE_RDMA_TRANSPORT_TX);
   if (of_a_port && !port) return fail(refuse(EINVAL, "create_flow_matcher: RDMA transport tables of no port"));
   if (port && !of_a_port) return fail(refuse(EOPNOTSUPP, "create_flow_matcher: a port for tables that have none"));
 
@@ -141,8 +141,8 @@ UHCA_EXPORT mlx5dv_flow_matcher* mlx5dv_create_flow_matcher(ibv_context* context
   cmd.in(MLX5_IB_ATTR_FLOW_MATCHER_MATCH_MASK, attr->match_mask->match_buf, attr->match_mask->match_sz);
   cmd.in(MLX5_IB_ATTR_FLOW_MATCHER_MATCH_CRITERIA, &attr->match_criteria_enable, sizeof attr->match_criteria_enable);
   cmd.in_enum(MLX5_IB_ATTR_FLOW_MATCHER_FLOW_TYPE, IBV_FLOW_ATTR_NORMAL, &attr->priority, sizeof attr->priority);
-  if (attr->comp_mask & kMatcherFtType) cmd.const_in(MLX5_IB_ATTR_FLOW_MATCHER_FT_TYPE, static_cast<std::uint64_t>(ft_type));
-  if (port) cmd.in_u32(kAttrIbPort, port_of(attr));
+  if (attr->comp_mask & kMatcherFtType) cmd.const_in(MLX5_IB_ATTR_FLOW_MATCHER_FT_TYPE, ft_type);
+  if (port) cmd.in_u32(uapi::MLX5_IB_ATTR_FLOW_MATCHER_IB_PORT, port_of(attr));
   if (attr->flags) cmd.const_in(MLX5_IB_ATTR_FLOW_MATCHER_FLOW_FLAGS, attr->flags);
   if (int err = execute_ioctl(context, &cmd)) {
     delete m;

@@ -5,15 +5,13 @@
 #include <cstdlib>
 
 #include "base/log.h"
+#include "uapi/mlx5_next.h"
 #include "user/mlx5/devx.h"
 #include "user/mlx5/objects.h"
 
 namespace uhca::mlx5 {
 
 namespace {
-
-// rdma/mlx5_user_ioctl_cmds.h since Linux 6.12.
-constexpr std::uint16_t kAttrRegDmabufMrAccessFlags = 0x1000;
 
 ibv_pd* alloc_pd(ibv_context* context) {
   Pd* pd = make<Pd>();
@@ -247,6 +245,6 @@ extern "C" __attribute__((visibility("default"))) ibv_mr* mlx5dv_reg_dmabuf_mr(i
                                                                                std::uint64_t iova, int fd, int access, int mlx5_access) {
   if (!ours(pd->context)) return mlx5::fail(Errno{EOPNOTSUPP});
   ibv_command_buffer driver(UVERBS_OBJECT_MR, UVERBS_METHOD_REG_DMABUF_MR);
-  driver.in_u32(kAttrRegDmabufMrAccessFlags, static_cast<std::uint32_t>(mlx5_access));
+  driver.in_u32(uapi::MLX5_IB_ATTR_REG_DMABUF_MR_ACCESS_FLAGS, static_cast<std::uint32_t>(mlx5_access));
   return new_mr(access, [&](verbs_mr* mr) { return ibv_cmd_reg_dmabuf_mr(pd, offset, length, iova, fd, access, mr, &driver); });
 }
