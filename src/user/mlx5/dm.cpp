@@ -176,14 +176,8 @@ ibv_mr* reg_dm_mr(ibv_pd* pd, ibv_dm* dm, std::uint64_t offset, std::size_t leng
   constexpr unsigned kAllowed = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
                                 IBV_ACCESS_ZERO_BASED | IBV_ACCESS_OPTIONAL_RANGE;
   if (access_flags & ~kAllowed) return fail(refuse(EINVAL, "reg_dm_mr: access {:#x}", access_flags));
-  verbs_mr* mr = make<verbs_mr>();
-  if (!mr) return nullptr;
-  if (int err = ibv_cmd_reg_dm_mr(pd, &to_dm(dm)->v, offset, length, access_flags, mr, nullptr)) {
-    delete mr;
-    errno = err;
-    return nullptr;
-  }
-  return &mr->mr;
+  return new_mr(static_cast<int>(access_flags),
+                [&](verbs_mr* mr) { return ibv_cmd_reg_dm_mr(pd, &to_dm(dm)->v, offset, length, access_flags, mr, nullptr); });
 }
 
 void* map_op_addr(ibv_dm* d, std::uint8_t op) {

@@ -104,19 +104,6 @@ void unimport_pd(ibv_pd* pd) {
   delete to_pd(pd);
 }
 
-template <class F>
-ibv_mr* new_mr(int access, F&& command) {
-  verbs_mr* mr = make<verbs_mr>();
-  if (!mr) return nullptr;
-  if (int err = command(mr)) {
-    delete mr;
-    errno = err;
-    return nullptr;
-  }
-  mr->access = access;
-  return &mr->mr;
-}
-
 ibv_mr* reg_mr(ibv_pd* pd, void* addr, std::size_t length, std::uint64_t hca_va, int access) {
   return new_mr(access, [&](verbs_mr* mr) { return ibv_cmd_reg_mr(pd, addr, length, hca_va, access, mr, nullptr); });
 }

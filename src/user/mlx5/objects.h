@@ -367,6 +367,20 @@ T* make() {
   return p;
 }
 
+// An MR that `command` registers, 0 or an errno; nullptr with errno.
+template <class F>
+ibv_mr* new_mr(int access, F&& command) {
+  verbs_mr* mr = make<verbs_mr>();
+  if (!mr) return nullptr;
+  if (int err = command(mr)) {
+    delete mr;
+    errno = err;
+    return nullptr;
+  }
+  mr->access = access;
+  return &mr->mr;
+}
+
 // nullptr with errno, for functions that answer a pointer.
 inline std::nullptr_t fail(Errno e) {
   errno = e.value;
