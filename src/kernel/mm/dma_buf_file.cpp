@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT
-// Descriptors of dma-bufs: memfds known by their inode, whose death inotify tells (descriptors in flight and those of children count), as
-// for the files of devices; and dma-bufs of the host's own kernel.
+// Descriptors of dma-bufs: memfds known by their inode, whose death InodeWatch tells, as for the files of devices; and dma-bufs of the
+// host's own kernel.
 #include <fcntl.h>
 #include <linux/dma-buf.h>
 #include <linux/memfd.h>
-#include <sys/inotify.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <cstring>
@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "base/fd.h"
+#include "base/inode_watch.h"
 #include "base/inside.h"
 #include "base/log.h"
 #include "kernel/mm/dma_buf.h"
@@ -38,15 +39,7 @@ struct Open {
 constinit std::mutex lock;
 constinit std::vector<Open>* open_files = nullptr;
 constinit std::atomic<unsigned> count{0};
-constinit int inotify_fd = -1;
-
-int watch(int fd) {
-  if (inotify_fd < 0) inotify_fd = fd::adopt(static_cast<int>(syscall(SYS_inotify_init1, IN_NONBLOCK | IN_CLOEXEC)));
-  if (inotify_fd < 0) return -1;
-  char path[32];
-  std::snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-  return static_cast<int>(syscall(SYS_inotify_add_watch, inotify_fd, path, IN_DELETE_SELF));
-}
+constinit InodeWatch inodes;
 
 struct KeepErrno {
   int saved = errno;
@@ -136,7 +129,7 @@ Status DmaBufFile::bind(std::shared_ptr<DmaBuf> buf) {
   inside::Guard guard;
   std::lock_guard g(lock);
   if (open_files == nullptr) open_files = new std::vector<Open>;
-  open_files->push_back({dev_, ino_, watch(fd_), std::move(buf)});
+  open_files->push_back({dev_, ino_, inodes.watch(fd_), std::move(buf)});
   if (open_files->back().watch < 0) log::warn("inotify is exhausted for this user: a dma-buf stays until the process ends");
   count.store(static_cast<unsigned>(open_files->size()), std::memory_order_release);
   return success();
@@ -206,28 +199,19 @@ void dma_buf_reap() {
   KeepErrno keep;
   std::vector<Open> gone;  // let go without the lock: an exporter may do anything
   std::lock_guard g(lock);
-  alignas(inotify_event) char buf[1024];
-  long n;
-  while (inotify_fd >= 0 && (n = syscall(SYS_read, inotify_fd, buf, sizeof buf)) > 0) {
-    for (long at = 0; at < n;) {
-      auto* e = reinterpret_cast<inotify_event*>(buf + at);
-      at += static_cast<long>(sizeof(inotify_event) + e->len);
-      if (!(e->mask & IN_DELETE_SELF)) continue;
-      for (std::size_t i = 0; i < open_files->size(); ++i) {
-        if ((*open_files)[i].watch != e->wd) continue;
-        gone.push_back(std::move((*open_files)[i]));
-        open_files->erase(open_files->begin() + static_cast<long>(i));
-        break;
-      }
-    }
-  }
+  inodes.drain([&](int watch) {
+    auto dead = std::find_if(open_files->begin(), open_files->end(), [watch](const Open& o) { return o.watch == watch; });
+    if (dead == open_files->end()) return;
+    gone.push_back(std::move(*dead));
+    open_files->erase(dead);
+  });
   count.store(static_cast<unsigned>(open_files->size()), std::memory_order_release);
 }
 
 void dma_buf_forget_after_fork() {
   new (&lock) std::mutex;
   open_files = nullptr;  // leaked: the buffers are the parent's
-  inotify_fd = -1;
+  inodes.forget();
   count.store(0);
 }
 

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
-// The last close. inotify tells when the memfd's inode dies, which counts dups, descriptors in flight and those of children. One
-// inotify instance serves the process; where the user has none left, the descriptors of this process are counted instead.
+// The last close: InodeWatch tells when the memfd's inode dies. Where the user has no inotify instance left, the descriptors of this
+// process are counted instead.
 #include "kernel/sys/cmdfile.h"
 
 #include <dirent.h>
-#include <sys/inotify.h>
 
 #include <cstdio>
 #include <cstring>
@@ -12,7 +11,7 @@
 #include <new>
 #include <vector>
 
-#include "base/fd.h"
+#include "base/inode_watch.h"
 #include "base/log.h"
 #include "base/trace.h"
 #include "kernel/sys/instance.h"
@@ -24,7 +23,7 @@ namespace uhca::sys {
 namespace detail {
 constinit std::atomic<int> open_cmd_files{0};
 constinit std::atomic<bool> ever_opened{false};
-}
+}  // namespace detail
 namespace {
 
 constinit std::mutex lock;
@@ -32,17 +31,7 @@ std::vector<std::shared_ptr<CmdFile>>& files() {
   static auto* v = new std::vector<std::shared_ptr<CmdFile>>;
   return *v;
 }
-constinit int inotify_fd = -1;
-
-int watch(int fd) {
-  if (inotify_fd < 0) {
-    inotify_fd = fd::adopt(static_cast<int>(syscall(SYS_inotify_init1, IN_NONBLOCK | IN_CLOEXEC)));
-    if (inotify_fd < 0) return -1;
-  }
-  char path[32];
-  std::snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-  return static_cast<int>(syscall(SYS_inotify_add_watch, inotify_fd, path, IN_DELETE_SELF));
-}
+constinit InodeWatch inodes;
 
 // Without inotify: does any descriptor of this process still lead to the inode?
 bool still_open(std::uint64_t ino) {
@@ -102,7 +91,7 @@ int cmdfile_open(int minor, int flags) {
   {
     inside::Guard guard;
     std::lock_guard l(lock);
-    f->watch = watch(fd);
+    f->watch = inodes.watch(fd);
     files().push_back(f);
     detail::open_cmd_files.fetch_add(1);
     detail::ever_opened.store(true);
@@ -136,17 +125,10 @@ void cmdfile_reap() {
   {
     inside::Guard guard;
     std::lock_guard l(lock);
-    alignas(inotify_event) char buf[1024];
-    long n;
-    while (inotify_fd >= 0 && (n = raw::call(SYS_read, inotify_fd, raw::arg(buf), sizeof buf)) > 0) {
-      for (long at = 0; at < n;) {
-        auto* e = reinterpret_cast<inotify_event*>(buf + at);
-        at += static_cast<long>(sizeof(inotify_event) + e->len);
-        if (!(e->mask & IN_DELETE_SELF)) continue;
-        for (auto& f : files())
-          if (f->watch == e->wd) gone.push_back(f);
-      }
-    }
+    inodes.drain([&](int watch) {
+      for (auto& f : files())
+        if (f->watch == watch) gone.push_back(f);
+    });
     for (auto& f : files())
       if (f->watch < 0 && !still_open(f->ino)) gone.push_back(f);
     for (auto& g : gone) {
@@ -165,7 +147,7 @@ void cmdfile_reap() {
 
 void cmdfiles_inherited() {
   new (&lock) std::mutex;
-  inotify_fd = -1;  // the parent's; closed with all internal descriptors
+  inodes.forget();
   for (auto& f : files()) {
     f->inherited.store(true);
     f->watch = -1;
