@@ -141,7 +141,7 @@ TEST(Iommu, PoisonedRangeSaysWhoAndHow) {
   auto mr = d.pin(up(p), 4 * 4096, true, "MR");
   auto other = d.pin(up(p) + 4 * 4096, 4 * 4096, true, "CQ buffer");
   ASSERT_TRUE(mr.ok() && other.ok());
-  d.rename(**mr, "MR lkey 0x1234");
+  d.rename((*mr)->dma(), "MR lkey 0x1234");
   d.invalidate(up(p) + 4 * 4096 - 1, 1, "munmap()ed");
   const char* why = nullptr;
   EXPECT_EQ(nullptr, d.translate((*mr)->dma(), 1, DmaDir::kToDevice, nullptr, &why));
@@ -292,7 +292,7 @@ TEST(Iommu, ConcurrentUse) {
     auto u = d.pin(up(p) + (i % 60) * 4096, 3 * 4096, true, "MR");
     ASSERT_TRUE(u.ok());
     shared = (*u)->dma();
-    d.rename(**u, "MR renamed");
+    d.rename((*u)->dma(), "MR renamed");
   }
   stop = true;
   for (auto& t : readers) t.join();

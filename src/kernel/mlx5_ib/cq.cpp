@@ -128,8 +128,8 @@ Result<std::unique_ptr<ib_cq>> create_cq(ib_device& d, ib_ucontext* uctx, const 
   cq->cqe = static_cast<int>(entries - 1);
   set_cq_handlers(*cq);
   UHCA_CHECK(m.create_cq(*cq, in));
-  m.domain().rename(*cq->buffer, fmt::format("CQ {:#x} buffer", cq->cqn));
-  m.domain().rename(*cq->doorbell, fmt::format("CQ {:#x} doorbell record", cq->cqn));
+  m.domain().rename(cq->buffer->dma(), fmt::format("CQ {:#x} buffer", cq->cqn));
+  m.domain().rename(cq->doorbell->dma(), fmt::format("CQ {:#x} doorbell record", cq->cqn));
   std::uint32_t answer = cq->cqn;
   if (Status s = udata->copy_out(&answer, sizeof answer); !s) {
     if (Status f = m.destroy_cq(*cq); !f) log::error("CQ {:#x} could not be destroyed", cq->cqn);
@@ -196,7 +196,7 @@ Status resize_cq(ib_cq& ibcq, std::uint32_t cqe, Udata* udata) {
   prm::set<prm::cqc::page_offset>(cqc, pages.page_offset);
   for (std::size_t i = 0; i < pages.pas.size(); ++i) prm::set<In::pas>(in.data(), pages.pas[i], i);
   UHCA_CHECK(m.cmd().exec(in.data(), in.size(), out, sizeof out));
-  m.domain().rename(*buffer, fmt::format("CQ {:#x} buffer", cq.cqn));
+  m.domain().rename(buffer->dma(), fmt::format("CQ {:#x} buffer", cq.cqn));
   // From here on the device writes to the new buffer; the old one was read up to the RESIZE_CQ entry by the program itself.
   cq.buffer = std::move(buffer);
   cq.cqe = static_cast<int>(entries - 1);

@@ -92,16 +92,12 @@ Status umem_reg(uverbs_attr_bundle& b) {
   prm::set<prm::umem::num_of_mtt>(ctx, n);
   prm::set<prm::umem::log_page_size>(ctx, static_cast<unsigned>(std::countr_zero(page / kPage)));
   prm::set<prm::umem::page_offset>(ctx, dma - first);
-  std::uint64_t flags = kMttRead | ((u->umem ? u->umem->writable() : writes) ? kMttWrite : 0);
+  const std::uint64_t flags = kMttRead | (writes ? kMttWrite : 0);
   for (std::uint64_t i = 0; i < n; ++i) prm::set<prm::umem::mtt>(ctx, (first + i * page) | flags, i);
   UHCA_CHECK(dev.mdev->cmd().exec(in.data(), in.size(), out, sizeof out));
 
   std::uint32_t id = prm::get<prm::create_umem_out::umem_id>(out);
-  const std::string name = fmt::format("DEVX umem {:#x}", id);
-  if (u->umem)
-    dev.mdev->domain().rename(*u->umem, name);
-  else
-    dev.mdev->domain().rename(*u->dmabuf->window, name);
+  dev.mdev->domain().rename(dma, fmt::format("DEVX umem {:#x}", id));
   u->destroy.resize(prm::destroy_umem_in::kBytes);
   prm::set<prm::destroy_umem_in::opcode>(u->destroy.data(), static_cast<std::uint16_t>(prm::Opcode::DESTROY_UMEM));
   prm::set<prm::destroy_umem_in::uid>(u->destroy.data(), c.devx_uid);

@@ -54,7 +54,7 @@ Status check_range(std::uint64_t start, std::uint64_t length, std::uint64_t iova
 Result<std::unique_ptr<ib_mr>> create_mr(ib_pd& pd, std::unique_ptr<mm::Umem>& umem, std::uint64_t iova, std::uint32_t access) {
   auto pages = large_pages(umem->dma(), umem->length());
   auto mr = UHCA_TRY(create_mtt_mr(pd, {pages, kLogLargePage, iova, umem->length(), access}));
-  to_mdev(*pd.device).mdev->domain().rename(*umem, fmt::format("MR lkey {:#x}", mr->lkey));
+  to_mdev(*pd.device).mdev->domain().rename(umem->dma(), fmt::format("MR lkey {:#x}", mr->lkey));
   mr->umem = std::move(umem);
   return std::unique_ptr<ib_mr>(std::move(mr));
 }

@@ -73,7 +73,7 @@ Result<std::unique_ptr<ib_mr>> reg_user_mr_dmabuf(ib_pd& pd, std::uint64_t offse
   auto memory = UHCA_TRY(DmabufMemory::make(dev, std::move(umem), iova));
   auto mr =
       UHCA_TRY(create_mtt_mr(pd, {large_pages(memory->window->dma() + memory->in_page, length), kLogLargePage, iova, length, access}));
-  dev.mdev->domain().rename(*memory->window, fmt::format("dma-buf MR lkey {:#x}", mr->lkey));
+  dev.mdev->domain().rename(memory->window->dma(), fmt::format("dma-buf MR lkey {:#x}", mr->lkey));
   mr->dmabuf = std::move(memory);
   remember_odp_mr(*mr);
   return std::unique_ptr<ib_mr>(std::move(mr));

@@ -41,7 +41,7 @@ Result<std::unique_ptr<ib_mr>> reg_implicit(ib_pd& pd, std::uint64_t iova, std::
   for (pci::DmaAddr window : umem->windows())
     for (std::uint64_t at = 0; at < mm::UmemOdp::kWindow; at += std::uint64_t{1} << kLogLargePage) pages.push_back(window + at);
   auto mr = UHCA_TRY(create_mtt_mr(pd, {pages, kLogLargePage, 0, mm::UmemOdp::kAddressSpace, access}));
-  dev.mdev->domain().rename(*umem, fmt::format("implicit MR lkey {:#x}", mr->lkey));
+  for (pci::DmaAddr window : umem->windows()) dev.mdev->domain().rename(window, fmt::format("implicit MR lkey {:#x}", mr->lkey));
   mr->odp = std::move(umem);
   mr->odp_implicit = true;
   mr->length = ~std::uint64_t{0};
@@ -87,7 +87,7 @@ Result<std::unique_ptr<ib_mr>> reg_odp_mr(ib_pd& pd, std::uint64_t start, std::u
     if (iova + length < iova) return refuse(EINVAL, "reg_mr: iova {:#x} + {:#x} wraps", iova, length);
     auto umem = UHCA_TRY(dev.mdev->domain().on_demand(start, length, needs_writing(access), "on-demand MR", iova));
     auto mr = UHCA_TRY(create_mtt_mr(pd, {large_pages(umem->dma(), length), kLogLargePage, iova, length, access}));
-    dev.mdev->domain().rename(*umem, fmt::format("on-demand MR lkey {:#x}", mr->lkey));
+    dev.mdev->domain().rename(umem->dma(), fmt::format("on-demand MR lkey {:#x}", mr->lkey));
     mr->odp = std::move(umem);
     made = std::move(mr);
   }

@@ -296,8 +296,8 @@ Result<std::unique_ptr<ib_qp>> create_qp(ib_device& d, ib_pd* ibpd, ib_qp_init_a
   static_cast<mlx5_core_qp&>(*qp).event = qp_event;
   UHCA_CHECK(m.create_qp(*qp, in));
   qp->qp_num = qp->qpn;
-  if (qp->buffer) m.domain().rename(*qp->buffer, fmt::format("QP {:#x} buffer", qp->qpn));
-  m.domain().rename(*qp->doorbell, fmt::format("QP {:#x} doorbell record", qp->qpn));
+  if (qp->buffer) m.domain().rename(qp->buffer->dma(), fmt::format("QP {:#x} buffer", qp->qpn));
+  m.domain().rename(qp->doorbell->dma(), fmt::format("QP {:#x} doorbell record", qp->qpn));
 
   ::mlx5_ib_create_qp_resp resp{};
   if (ece) resp.ece_options = static_cast<mlx5_core_qp&>(*qp).ece;

@@ -115,7 +115,7 @@ Status create_sq(mlx5_core_dev& m, mlx5_ib_qp& qp, const ib_qp_init_attr& attr, 
   raw.sq.owner = &qp;
   UHCA_CHECK(create_raw_queue(m, raw.sq, Opcode::CREATE_SQ, in));
   raw.sq.exists = true;
-  m.domain().rename(*raw.sq_buffer, fmt::format("SQ {:#x} buffer", raw.sq.qpn));
+  m.domain().rename(raw.sq_buffer->dma(), fmt::format("SQ {:#x} buffer", raw.sq.qpn));
   return success();
 }
 
@@ -135,7 +135,7 @@ Status create_rq(mlx5_core_dev& m, mlx5_ib_qp& qp, const ib_qp_init_attr& attr, 
   raw.rq.owner = &qp;
   UHCA_CHECK(create_raw_queue(m, raw.rq, Opcode::CREATE_RQ, in));
   raw.rq.exists = true;
-  m.domain().rename(*qp.buffer, fmt::format("RQ {:#x} buffer", raw.rq.qpn));
+  m.domain().rename(qp.buffer->dma(), fmt::format("RQ {:#x} buffer", raw.rq.qpn));
   return success();
 }
 

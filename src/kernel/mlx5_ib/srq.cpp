@@ -72,8 +72,8 @@ Result<std::unique_ptr<ib_srq>> create_srq(ib_pd& pd, ib_srq_init_attr& init, Ud
   srq->srqn = srq->srq_num = UHCA_TRY(cmd_create_srq(m, spec));
   Status s = m.add_srq(*srq);
   if (s.ok()) {
-    m.domain().rename(*srq->buffer, fmt::format("SRQ {:#x} buffer", srq->srqn));
-    m.domain().rename(*srq->doorbell, fmt::format("SRQ {:#x} doorbell record", srq->srqn));
+    m.domain().rename(srq->buffer->dma(), fmt::format("SRQ {:#x} buffer", srq->srqn));
+    m.domain().rename(srq->doorbell->dma(), fmt::format("SRQ {:#x} doorbell record", srq->srqn));
     ::mlx5_ib_create_srq_resp resp{};
     resp.srqn = srq->srqn;
     s = udata->copy_out(&resp, sizeof resp);

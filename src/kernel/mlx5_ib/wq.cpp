@@ -102,8 +102,8 @@ Result<std::unique_ptr<ib_wq>> create_wq(ib_pd& pd, ib_wq_init_attr& attr, Udata
   static_cast<mlx5_core_qp&>(*wq).event = wq_event;
   UHCA_CHECK(create_raw_queue(m, *wq, Opcode::CREATE_RQ, in));
   wq->wq_num = wq->qpn;
-  m.domain().rename(*wq->buffer, fmt::format("WQ {:#x} buffer", wq->qpn));
-  m.domain().rename(*wq->doorbell, fmt::format("WQ {:#x} doorbell record", wq->qpn));
+  m.domain().rename(wq->buffer->dma(), fmt::format("WQ {:#x} buffer", wq->qpn));
+  m.domain().rename(wq->doorbell->dma(), fmt::format("WQ {:#x} doorbell record", wq->qpn));
   if (udata->outlen) {
     Resp resp{};
     resp.response_length = offsetof(Resp, response_length) + sizeof resp.response_length;

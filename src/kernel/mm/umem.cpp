@@ -183,19 +183,13 @@ struct IommuDomain::Impl {
     ++free_count;
   }
 
-  struct Mapping {
-    std::uint32_t number;
-    pci::DmaAddr dma;
-  };
-
-  // Maps whole pages around [va, va + length). number 0: IOVA space exhausted.
-  Mapping map(std::uint64_t va, std::uint64_t length, bool writable, std::string_view who, bool indexed, std::uint64_t like,
-              OdpPages* odp = nullptr, IovaWindow* window = nullptr) {
+  // Maps whole pages around [va, va + length): the bus address of va. ENOMEM.
+  Result<pci::DmaAddr> map(std::uint64_t va, std::uint64_t length, bool writable, std::string_view who, bool indexed, std::uint64_t like,
+                           OdpPages* odp = nullptr, IovaWindow* window = nullptr) {
     std::uint64_t page = align_down(va, kPage), end = align_up(va + length, kPage);
     std::uint64_t base = page - align_down(like, kPage) % kGranule;
-    if (end - base > kWindow) return {0, 0};
-    std::uint32_t number = take();
-    if (number == 0) return {0, 0};
+    std::uint32_t number = end - base > kWindow ? 0 : take();
+    if (number == 0) return refuse(ENOMEM, "{}: no bus addresses left for {} bytes (a range holds at most 2 TiB - 2 GiB)", who, length);
     Slot* s = slot(number);
     s->who.set(who.substr(0, 47));
     s->how.set("");
@@ -219,7 +213,7 @@ struct IommuDomain::Impl {
       }
       ++live;
     }
-    return {number, (std::uint64_t{number} << kWindowBits) | (va - base)};
+    return (std::uint64_t{number} << kWindowBits) | (va - base);
   }
 
   void unmap(pci::DmaAddr dma, bool indexed) {
@@ -252,6 +246,7 @@ Umem::~Umem() {
 }
 
 DmaBuffer::~DmaBuffer() {
+  if (domain_ == nullptr) return;  // refused
   domain_->impl_->unmap(dma_, false);
   syscall(SYS_munmap, cpu_, align_up(size_, kPage));
 }
@@ -282,15 +277,15 @@ Result<std::unique_ptr<Umem>> IommuDomain::pin_like(UserPtr va, std::size_t leng
   if (!umem) return Errno{ENOMEM};
   const bool count = PinnedPages::enabled();
   if (count) UHCA_CHECK(PinnedPages::take(begin, end, who));
-  auto m = impl_->map(va, length, writable, who, true, like);
-  if (m.number == 0) {
+  auto dma = impl_->map(va, length, writable, who, true, like);
+  if (!dma) {
     if (count) PinnedPages::release(begin, end);
-    return refuse(ENOMEM, "{}: no bus addresses left for {} bytes (a range holds at most 2 TiB - 2 GiB)", who, length);
+    return dma.error();
   }
   umem->domain_ = this;
   umem->va_ = va;
   umem->length_ = length;
-  umem->dma_ = m.dma;
+  umem->dma_ = *dma;
   umem->writable_ = writable;
   umem->counted_ = count;
   return umem;
@@ -309,9 +304,7 @@ Result<std::unique_ptr<UmemOdp>> IommuDomain::on_demand(UserPtr va, std::size_t 
   umem->length_ = length;
   umem->writable_ = writable;
   umem->pages_ = std::make_unique<OdpPages>(align_down(va, kPage), align_up(va + length, kPage));
-  auto m = impl_->map(va, length, writable, who, true, like, umem->pages_.get());
-  if (m.number == 0) return refuse(ENOMEM, "{}: no bus addresses left for {} bytes (a range holds at most 2 TiB - 2 GiB)", who, length);
-  umem->windows_.push_back(m.dma);
+  umem->windows_.push_back(UHCA_TRY(impl_->map(va, length, writable, who, true, like, umem->pages_.get())));
   return umem;
 }
 
@@ -322,16 +315,13 @@ Result<std::unique_ptr<UmemOdp>> IommuDomain::on_demand_everything(bool writable
   umem->length_ = UmemOdp::kAddressSpace;
   umem->writable_ = writable;
   umem->pages_ = std::make_unique<OdpPages>(0, UmemOdp::kAddressSpace);
-  for (std::uint64_t at = 0; at < UmemOdp::kAddressSpace; at += UmemOdp::kWindow) {
-    auto m = impl_->map(at, UmemOdp::kWindow, writable, who, true, at, umem->pages_.get());
-    if (m.number == 0) return refuse(ENOMEM, "{}: no bus addresses left", who);
-    umem->windows_.push_back(m.dma);
-  }
+  for (std::uint64_t at = 0; at < UmemOdp::kAddressSpace; at += UmemOdp::kWindow)
+    umem->windows_.push_back(UHCA_TRY(impl_->map(at, UmemOdp::kWindow, writable, who, true, at, umem->pages_.get())));
   return umem;
 }
 
 IovaWindow::~IovaWindow() {
-  if (domain_ != nullptr) domain_->impl_->unmap(dma_, false);
+  if (domain_ != nullptr) domain_->impl_->unmap(dma_, false);  // else refused
   delete pieces_.load(std::memory_order_relaxed);
 }
 
@@ -368,16 +358,11 @@ Result<std::unique_ptr<IovaWindow>> IommuDomain::window(std::size_t length, bool
   if (!w) return Errno{ENOMEM};
   w->fault_ = fault;
   w->context_ = context;
-  w->domain_ = this;
   w->length_ = length;
   w->first_ = like % kGranule;
   // The range's own base is never used: addresses of its own are told apart by it in reasons only.
-  auto m = impl_->map(w->first_, length, writable, who, false, w->first_, nullptr, w.get());
-  if (m.number == 0) {
-    w->domain_ = nullptr;
-    return refuse(ENOMEM, "{}: no bus addresses left for {} bytes (a range holds at most 2 TiB - 2 GiB)", who, length);
-  }
-  w->dma_ = m.dma;
+  w->dma_ = UHCA_TRY(impl_->map(w->first_, length, writable, who, false, w->first_, nullptr, w.get()));
+  w->domain_ = this;
   return w;
 }
 
@@ -412,23 +397,15 @@ std::size_t IommuDomain::live_ranges() const {
   return impl_->live;
 }
 
-void IommuDomain::rename(const Umem& umem, std::string_view who) {
+void IommuDomain::rename(pci::DmaAddr addr, std::string_view who) {
   std::lock_guard g(impl_->lock);
-  impl_->slot(umem.dma() >> kWindowBits)->who.set(who.substr(0, 47));
-}
-
-void IommuDomain::rename(const IovaWindow& window, std::string_view who) {
-  std::lock_guard g(impl_->lock);
-  impl_->slot(window.dma() >> kWindowBits)->who.set(who.substr(0, 47));
-}
-
-void IommuDomain::rename(const UmemOdp& umem, std::string_view who) {
-  std::lock_guard g(impl_->lock);
-  for (pci::DmaAddr w : umem.windows()) impl_->slot(w >> kWindowBits)->who.set(who.substr(0, 47));
+  impl_->slot(addr >> kWindowBits)->who.set(who.substr(0, 47));
 }
 
 Result<std::unique_ptr<DmaBuffer>> IommuDomain::alloc_coherent(std::size_t size) {
   if (size == 0) return refuse(EINVAL, "coherent buffer of 0 bytes");
+  std::unique_ptr<DmaBuffer> buffer(new (std::nothrow) DmaBuffer);
+  if (!buffer) return Errno{ENOMEM};
   std::size_t bytes = align_up(size, kPage);
   // Raw: the shim's own mmap wrapper has no business here. Not inherited: a child must not see (or free) the parent's queues.
   long p = syscall(SYS_mmap, nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0L);
@@ -438,16 +415,15 @@ Result<std::unique_ptr<DmaBuffer>> IommuDomain::alloc_coherent(std::size_t size)
     syscall(SYS_munmap, cpu, bytes);
     return refuse(ENOMEM, "coherent buffer: cannot be kept out of children");
   }
-  auto m = impl_->map(reinterpret_cast<std::uintptr_t>(cpu), bytes, true, "driver memory", false, reinterpret_cast<std::uintptr_t>(cpu));
-  std::unique_ptr<DmaBuffer> buffer(m.number == 0 ? nullptr : new (std::nothrow) DmaBuffer);
-  if (!buffer) {
-    if (m.number != 0) impl_->unmap(m.dma, false);
+  const auto at = reinterpret_cast<std::uintptr_t>(cpu);
+  auto dma = impl_->map(at, bytes, true, "driver memory", false, at);
+  if (!dma) {
     syscall(SYS_munmap, cpu, bytes);
-    return refuse(ENOMEM, "no bus addresses left for a coherent buffer of {} bytes", bytes);
+    return dma.error();
   }
   buffer->domain_ = this;
   buffer->cpu_ = cpu;
-  buffer->dma_ = m.dma;
+  buffer->dma_ = *dma;
   buffer->size_ = size;
   return buffer;
 }

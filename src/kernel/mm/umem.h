@@ -154,10 +154,8 @@ class IommuDomain final : public pci::Iommu {
   // on its own thread: true: load() has been called, try again. EINVAL, ENOMEM.
   Result<std::unique_ptr<IovaWindow>> window(std::size_t length, bool writable, std::string_view who, std::uint64_t like,
                                              bool (*fault)(void*), void* context);
-  // The name by which reasons call it later ("MR lkey 0x1234"); at most 47 characters are kept.
-  void rename(const Umem& umem, std::string_view who);
-  void rename(const UmemOdp& umem, std::string_view who);
-  void rename(const IovaWindow& window, std::string_view who);
+  // The name by which reasons call the range at `addr` later ("MR lkey 0x1234"); at most 47 characters are kept.
+  void rename(pci::DmaAddr addr, std::string_view who);
   // Ranges that are mapped now, of either kind.
   std::size_t live_ranges() const;
   // Zeroed, page-aligned.
