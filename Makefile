@@ -30,6 +30,7 @@ test: build
 	@scripts/run-tests $(BUILD)
 
 test-long: build
+	@scripts/install-deps long
 	@scripts/run-tests $(BUILD) long
 
 support:

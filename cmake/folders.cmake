@@ -71,6 +71,8 @@ if(tool_sources)
   set_target_properties(uhca-tool PROPERTIES OUTPUT_NAME uhca UHCA_FOLDER tool)
   target_compile_definitions(uhca-tool PRIVATE UHCA_VERSION="${PROJECT_VERSION}")
   target_link_libraries(uhca-tool PRIVATE hca pci net roce prm base Threads::Threads)
+  set_source_files_properties(${CMAKE_SOURCE_DIR}/src/tool/trace_page.cpp PROPERTIES
+    OBJECT_DEPENDS ${CMAKE_SOURCE_DIR}/src/tool/trace_page.html COMPILE_OPTIONS "-Wa,-I${CMAKE_SOURCE_DIR}/src")
 endif()
 
 # Each folder's target alone on a line, then what it links, "from to", folders by name: tests/arch holds it against the architecture.

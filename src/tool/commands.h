@@ -21,7 +21,9 @@ int doctor(const std::string& program);
 struct TraceOptions {
   LaunchOptions launch;
   TraceFormat format;
-  std::string output;  // file; empty: standard error
+  std::string output;  // file; empty: standard error, or none when there is another form of output
+  std::string html;    // files; empty: none
+  std::string perfetto;
 };
 int trace(const TraceOptions& options);
 

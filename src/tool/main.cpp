@@ -63,6 +63,10 @@ int main(int argc, char** argv) {
                   "Show only these layers: api,syscall,cmd,wqe,doorbell,frame,state,cqe,eqe,irq,wake,mad,cm,refuse");
   trc->add_option("--pcap", tr.launch.pcap, "Also capture every frame into FILE, for Wireshark")->type_name("FILE");
   trc->add_option("-o,--output", tr.output, "Write the trace to FILE (default: standard error)")->type_name("FILE");
+  trc->add_option("--html", tr.html,
+                  "Write a page instead: layers as lanes, each request as a path through them; nothing of it is loaded from elsewhere")
+      ->type_name("FILE");
+  trc->add_option("--perfetto", tr.perfetto, "Write JSON for ui.perfetto.dev instead (Chrome's trace event format)")->type_name("FILE");
 
   LaunchOptions failing;
   CLI::App* why_app = app.add_subcommand("why", "Run PROGRAM, which fails, and say why in one or two sentences");

@@ -86,4 +86,10 @@ bool print_trace(int fd, const TraceFormat& format, std::FILE* out) {
   return printer.finish();
 }
 
+bool print_events(const std::vector<TraceEvent>& events, const TraceFormat& format, std::FILE* out) {
+  Printer printer(format, out);
+  for (const TraceEvent& e : events) printer.add(e);
+  return printer.finish();
+}
+
 }  // namespace uhca::tool

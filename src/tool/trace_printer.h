@@ -4,6 +4,9 @@
 
 #include <cstdio>
 #include <string>
+#include <vector>
+
+#include "tool/trace_event.h"
 
 namespace uhca::tool {
 
@@ -16,5 +19,8 @@ struct TraceFormat {
 
 // Until the end of the pipe. False: `only` named a call that never happened.
 bool print_trace(int fd, const TraceFormat& format, std::FILE* out);
+
+// The same of events that have been read.
+bool print_events(const std::vector<TraceEvent>& events, const TraceFormat& format, std::FILE* out);
 
 }  // namespace uhca::tool
