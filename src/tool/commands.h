@@ -37,6 +37,14 @@ int layout(const std::string& name);
 // Runs the program and prints the cause of its failure in one or two sentences; the program's exit status.
 int why(const LaunchOptions& options);
 
+struct TopOptions {
+  bool once = false, json = false;
+  double interval = 1;  // seconds
+  unsigned count = 0;   // pictures; 0: until SIGINT
+};
+// Shows what the functions of this host count.
+int top(const TopOptions& options);
+
 struct PciOptions {
   std::string socket;
   std::string netdev;

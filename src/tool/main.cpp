@@ -72,6 +72,16 @@ int main(int argc, char** argv) {
   CLI::App* why_app = app.add_subcommand("why", "Run PROGRAM, which fails, and say why in one or two sentences");
   add_program_options(why_app, failing);
 
+  TopOptions live;
+  CLI::App* top_app =
+      app.add_subcommand("top", "Show live counters of the port, of each program that uses it, and of their QPs. Ends with SIGINT");
+  top_app->add_flag("--once", live.once, "One picture, with totals in place of rates");
+  top_app->add_flag("--json", live.json, "One JSON object a picture, with all counters");
+  top_app->add_option("-d,--interval", live.interval, "Seconds between two pictures (default: 1)")
+      ->type_name("SECONDS")
+      ->check(CLI::Range(0.05, 3600.0));
+  top_app->add_option("-n,--count", live.count, "End after so many pictures")->type_name("N");
+
   std::vector<std::string> dump;
   CLI::App* cqe = app.add_subcommand("explain-cqe", "Say what the CQEs in a driver's dump mean");
   cqe->add_option("DUMP", dump, "The dump, or a file with it (default: standard input)");
@@ -107,6 +117,7 @@ int main(int argc, char** argv) {
   if (devs->parsed()) return devices(netdev);
   if (doc->parsed()) return doctor(program);
   if (why_app->parsed()) return why(failing);
+  if (top_app->parsed()) return top(live);
   if (cqe->parsed()) return explain_cqe(dump);
   if (lay->parsed()) return layout(structure);
   if (pci_app->parsed()) return pci(p);

@@ -30,7 +30,7 @@ inline const std::map<std::string, std::set<std::string>> kMay = {
     {"user/mlx5", {"user/verbs"}},
     {"user/stubs/efa", {}},
     {"user/stubs/hns", {}},
-    {"tool", {"device/pci"}},
+    {"tool", {"device/pci", "wire/net"}},
 };
 
 // Shared folders that a floor must do without: hardware layouts are no business of the user API or the core.

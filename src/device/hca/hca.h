@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "base/clock.h"
@@ -98,6 +99,8 @@ class Hca final : public pci::Engine {
   std::size_t live_objects();
   // Pages of host memory that the firmware holds. Thread-safe.
   std::size_t held_pages();
+  // What tools are told (report.cpp): JSON. Empty: the lane is busy. Thread-safe; never waits for the lane.
+  std::string report();
 
   // For commands and data path (both run with the lane's lock held).
   const HcaConfig& config() const { return config_; }

@@ -30,14 +30,28 @@ class AreaShowcase final : public wire::Showcase {
   SharedArea& area_;
 };
 
+// Answers tools through the port, which exists before the device and is gone after it. All on the service thread, which runs in between.
+class Spokesman final : public wire::Inspector {
+ public:
+  void speak_for(hca::Hca* hca) { hca_ = hca; }
+  std::string report() override { return hca_ != nullptr ? hca_->report() : std::string(); }
+
+ private:
+  hca::Hca* hca_ = nullptr;
+};
+
 // The engine together with what it refers to.
 class HcaInSlot final : public Engine {
  public:
-  // `rules`: nullptr: the frames leave as they are.
-  HcaInSlot(const hca::HcaConfig& config, Bus& bus, wire::Uplink& uplink, const wire::ImpairRules* rules)
+  // `rules`: nullptr: the frames leave as they are. `spokesman` outlives it.
+  HcaInSlot(const hca::HcaConfig& config, Bus& bus, wire::Uplink& uplink, const wire::ImpairRules* rules, Spokesman& spokesman)
       : lease_(uplink),
         impair_(rules != nullptr ? std::make_unique<wire::Impair>(uplink, *rules) : nullptr),
-        hca_(config, bus, impair_ != nullptr ? static_cast<wire::Port&>(*impair_) : uplink, SystemClock::instance(), lease_) {}
+        hca_(config, bus, impair_ != nullptr ? static_cast<wire::Port&>(*impair_) : uplink, SystemClock::instance(), lease_),
+        spokesman_(spokesman) {
+    spokesman_.speak_for(&hca_);
+  }
+  ~HcaInSlot() override { spokesman_.speak_for(nullptr); }
 
   std::size_t bar0_size() const override { return hca_.bar0_size(); }
   std::uint64_t mmio_read(std::uint64_t o, unsigned s) override { return hca_.mmio_read(o, s); }
@@ -56,6 +70,7 @@ class HcaInSlot final : public Engine {
   hca::UplinkLease lease_;
   std::unique_ptr<wire::Impair> impair_;
   hca::Hca hca_;
+  Spokesman& spokesman_;
 };
 
 }  // namespace
@@ -84,6 +99,10 @@ std::unique_ptr<InprocEndpoint> plug_in_hca(const SlotConfig& config) {
   } else if (direct_access) {
     log::info("no area for direct access between processes: {}", strerrordesc_np(errno));
   }
+  auto spokesman = std::make_unique<Spokesman>();
+  Spokesman& speaks = *spokesman;
+  options.host_switch.inspector = spokesman.get();
+  bus->inspector = std::move(spokesman);
   auto uplink = wire::Uplink::create(*netdev, options);
   if (!uplink) {
     log::error("uplink on '{}': {}", netdev->name, strerrordesc_np(uplink.code()));
@@ -117,7 +136,7 @@ std::unique_ptr<InprocEndpoint> plug_in_hca(const SlotConfig& config) {
     return nullptr;
   }
   hc.drives_per_clock = 4;  // most polls do not come that far (idle_watch.h)
-  auto engine = std::make_unique<HcaInSlot>(hc, *bus, **uplink, config.impair.empty() ? nullptr : &*rules);
+  auto engine = std::make_unique<HcaInSlot>(hc, *bus, **uplink, config.impair.empty() ? nullptr : &*rules, speaks);
   auto slot = std::make_unique<InprocSlot>(std::move(identity), std::move(bus), std::move(uplink).value(), std::move(engine));
   if (!slot->valid()) return nullptr;
   return slot;

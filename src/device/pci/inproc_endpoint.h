@@ -13,6 +13,7 @@
 #include "device/pci/irq.h"
 #include "device/pci/service_thread.h"
 #include "device/pci/shared_area.h"
+#include "wire/net/inspect.h"
 
 namespace uhca::pci {
 
@@ -29,6 +30,7 @@ class InprocBus final : public IommuBus {
   }
   std::unique_ptr<SharedArea> area;  // nullptr: no other function gets at our memory
   std::unique_ptr<wire::Showcase> showcase;
+  std::unique_ptr<wire::Inspector> inspector;
   IrqTable irqs;
   int bar_fd = -1;
 

@@ -7,6 +7,7 @@
 #include "kernel/mlx5_ib/mlx5_ib_dev.h"
 #include "prm/cmd_object.h"
 #include "prm/congestion.h"
+#include "prm/counter_names.h"
 
 namespace uhca::kernel::mlx5 {
 namespace {
@@ -14,46 +15,19 @@ namespace {
 using Q = prm::query_q_counter_out;
 using Cong = prm::query_cong_statistics_out;
 
-struct QCounter {
-  const char* name;
-  prm::Field field;
-};
-// Linux: basic_q_cnts, out_of_seq_q_cnts, retrans_q_cnts, extended_err_cnts.
-#define UHCA_Q(name) \
-  { #name, Q::name }
-constexpr QCounter kQCounters[] = {UHCA_Q(rx_write_requests),
-                                   UHCA_Q(rx_read_requests),
-                                   UHCA_Q(rx_atomic_requests),
-                                   UHCA_Q(rx_dct_connect),
-                                   UHCA_Q(out_of_buffer),
-                                   UHCA_Q(out_of_sequence),
-                                   UHCA_Q(duplicate_request),
-                                   UHCA_Q(rnr_nak_retry_err),
-                                   UHCA_Q(packet_seq_err),
-                                   UHCA_Q(implied_nak_seq_err),
-                                   UHCA_Q(local_ack_timeout_err),
-                                   UHCA_Q(resp_local_length_error),
-                                   UHCA_Q(resp_cqe_error),
-                                   UHCA_Q(req_cqe_error),
-                                   UHCA_Q(req_remote_invalid_request),
-                                   UHCA_Q(req_remote_access_errors),
-                                   UHCA_Q(resp_remote_access_errors),
-                                   UHCA_Q(resp_cqe_flush_error),
-                                   UHCA_Q(req_cqe_flush_error)};
-#undef UHCA_Q
 // Linux: cong_cnts.
-constexpr QCounter kCongCounters[] = {{"rp_cnp_ignored", Cong::rp_cnp_ignored},
-                                      {"rp_cnp_handled", Cong::rp_cnp_handled},
-                                      {"np_ecn_marked_roce_packets", Cong::np_ecn_marked_roce_packets},
-                                      {"np_cnp_sent", Cong::np_cnp_sent}};
+constexpr prm::FieldInfo kCongCounters[] = {{"rp_cnp_ignored", Cong::rp_cnp_ignored},
+                                              {"rp_cnp_handled", Cong::rp_cnp_handled},
+                                              {"np_ecn_marked_roce_packets", Cong::np_ecn_marked_roce_packets},
+                                              {"np_cnp_sent", Cong::np_cnp_sent}};
 
 struct Names {
-  const char* all[std::size(kQCounters) + std::size(kCongCounters) + 1] = {};
+  const char* all[std::size(prm::kQCounterNames) + std::size(kCongCounters) + 1] = {};
   constexpr explicit Names(bool congestion) {
     std::size_t n = 0;
-    for (const QCounter& c : kQCounters) all[n++] = c.name;
+    for (const prm::FieldInfo& c : prm::kQCounterNames) all[n++] = c.name;
     if (congestion)
-      for (const QCounter& c : kCongCounters) all[n++] = c.name;
+      for (const prm::FieldInfo& c : kCongCounters) all[n++] = c.name;
   }
 };
 constexpr Names kWithCongestion{true}, kWithout{false};
@@ -66,15 +40,15 @@ const char* const* hw_counter_names(const mlx5_core_dev& m) {
 
 Result<std::uint64_t> read_hw_counter(ib_device& d, unsigned index) {
   auto& m = *to_mdev(d).mdev;
-  if (index < std::size(kQCounters)) {
+  if (index < std::size(prm::kQCounterNames)) {
     // Linux gives every QP of the driver's one set and reads that; here the device adds up what all QPs of the function count.
     std::uint8_t in[prm::query_q_counter_in::kBytes] = {}, out[Q::kBytes] = {};
     prm::set<prm::query_q_counter_in::opcode>(in, static_cast<std::uint16_t>(prm::Opcode::QUERY_Q_COUNTER));
     prm::set<prm::congestion::q_counter_aggregate>(in, 1);
     UHCA_CHECK(m.cmd().exec(in, sizeof in, out, sizeof out));
-    return prm::get(out, kQCounters[index].field);
+    return prm::get(out, prm::kQCounterNames[index].field);
   }
-  index -= std::size(kQCounters);
+  index -= std::size(prm::kQCounterNames);
   if (index >= std::size(kCongCounters)) return refuse(EINVAL, "hw counter {}", index);
   std::uint8_t in[prm::query_cong_statistics_in::kBytes] = {}, out[Cong::kBytes] = {};
   prm::set<prm::cmd_in::opcode>(in, static_cast<std::uint16_t>(prm::Opcode::QUERY_CONG_STATISTICS));

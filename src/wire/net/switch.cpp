@@ -18,6 +18,7 @@
 #include "base/no_cancel.h"
 #include "base/trace.h"
 #include "wire/net/link_socket.h"
+#include "wire/net/question.h"
 
 namespace uhca::wire {
 namespace {
@@ -400,6 +401,12 @@ bool HostSwitch::greet(Link* link) {
   long n = receive_with_fd(link->fd, &hello, sizeof hello, &memfd, &fds);
   if (n < 0 && (errno == EAGAIN || errno == EINTR)) return true;
 
+  if (n > 0 && answer(link, &hello, static_cast<std::size_t>(n))) {
+    if (memfd >= 0) ::close(memfd);
+    std::erase(accepted_, link);
+    destroy(link);
+    return false;
+  }
   const char* reason = nullptr;
   if (n <= 0) {
     reason = "closed before its hello";
@@ -430,6 +437,20 @@ bool HostSwitch::greet(Link* link) {
   show(link);
   if (trace::on()) trace::Event("state", "link_accepted").num("pid", link->peer.pid).unum("uid", link->peer.uid);
   push_list(incoming_, link);
+  return true;
+}
+
+// A tool's question instead of a hello: true when it was one.
+bool HostSwitch::answer(Link* link, const void* message, std::size_t bytes) {
+  const Question question;
+  if (bytes != sizeof question || std::memcmp(message, &question, sizeof question) != 0) return false;
+  if (link->peer.uid != geteuid() && link->peer.uid != 0) {
+    static_cast<void>(refuse(EACCES, "question of pid {}: uid {} is not ours", link->peer.pid, link->peer.uid));
+  } else if (options_.inspector == nullptr) {
+    static_cast<void>(refuse(EOPNOTSUPP, "question of pid {}: nobody answers here", link->peer.pid));
+  } else {
+    answer_question(link->fd, options_.inspector->report());
+  }
   return true;
 }
 

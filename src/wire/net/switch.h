@@ -18,6 +18,7 @@
 #include "base/clock.h"
 #include "base/result.h"
 #include "wire/net/counters.h"
+#include "wire/net/inspect.h"
 #include "wire/net/peer.h"
 #include "wire/net/port.h"
 #include "wire/net/ring.h"
@@ -42,6 +43,7 @@ class HostSwitch {
     std::string prefix = "uhca/v1/fn/";  // of the abstract names
     unsigned last_slot = kLastSlot;      // lease 1 .. last_slot
     Showcase* showcase = nullptr;        // shown to the functions of the same user that send to us
+    Inspector* inspector = nullptr;      // answers tools (inspect.h)
   };
   HostSwitch(const Options& options, int epoll_fd, UplinkCounters& counters);
   ~HostSwitch();
@@ -81,6 +83,7 @@ class HostSwitch {
   void close_corrupt(Link* link);
   void accept_all(int listener);
   bool greet(Link* link);  // false: refused, link is gone
+  bool answer(Link* link, const void* message, std::size_t bytes);
   void show(Link* link);
   void look(Link* link, int memfd, unsigned number);
   bool take_messages(Link* link);  // false: end of file or error
