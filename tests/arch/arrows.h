@@ -25,7 +25,8 @@ inline const std::map<std::string, std::set<std::string>> kMay = {
     {"kernel/mlx5_ib", {"kernel/mlx5_core", "kernel/core", "kernel/uverbs", "kernel/mm", "device/pci"}},
     {"kernel/uverbs", {"kernel/core", "kernel/mm"}},
     {"kernel/cm", {"kernel/core", "kernel/mm"}},
-    {"kernel/sys", {"kernel/uverbs", "kernel/cm", "kernel/core", "kernel/mlx5_ib", "kernel/mm", "device/pci"}},
+    {"kernel/gpu", {"kernel/mm"}},
+    {"kernel/sys", {"kernel/uverbs", "kernel/cm", "kernel/gpu", "kernel/core", "kernel/mlx5_ib", "kernel/mm", "device/pci"}},
     {"user/verbs", {}},
     {"user/mlx5", {"user/verbs"}},
     {"user/stubs/efa", {}},
@@ -36,7 +37,7 @@ inline const std::map<std::string, std::set<std::string>> kMay = {
 // Shared folders that a floor must do without: hardware layouts are no business of the user API or the core.
 inline const std::map<std::string, std::set<std::string>> kMayNotShare = {
     {"base", {"prm", "uapi"}},       {"prm", {"uapi"}},        {"wire/roce", {"prm", "uapi"}}, {"wire/net", {"prm", "uapi"}},
-    {"device/pci", {"prm", "uapi"}}, {"device/hca", {"uapi"}}, {"kernel/core", {"prm"}},       {"kernel/uverbs", {"prm"}},
+    {"device/pci", {"prm", "uapi"}}, {"device/hca", {"uapi"}}, {"kernel/core", {"prm"}},       {"kernel/uverbs", {"prm"}}, {"kernel/gpu", {"prm"}},
     {"kernel/mm", {"prm", "uapi"}},  {"user/verbs", {"prm"}},
 };
 

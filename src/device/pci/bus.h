@@ -101,6 +101,11 @@ class Iommu {
     static_cast<void>(addr), static_cast<void>(dir);
     return false;
   }
+  // What it means that an access to memory which translate() gave has faulted; nullptr: nothing more is known. Takes no lock.
+  virtual const char* vanished(const void* memory) {
+    static_cast<void>(memory);
+    return nullptr;
+  }
   // From now on publishes the states of its ranges there, and waits for accessors where it waits for DMA. Not owned.
   virtual void share(SharedArea* area) { static_cast<void>(area); }
 };

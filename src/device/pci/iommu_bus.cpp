@@ -29,6 +29,12 @@ void* IommuBus::translate(DmaAddr addr, std::size_t len, DmaDir dir, std::size_t
   return p;
 }
 
+const char* IommuBus::vanished(const void* memory) const {
+  Iommu* iommu = iommu_.load(std::memory_order_acquire);
+  const char* why = iommu ? iommu->vanished(memory) : nullptr;
+  return why ? why : kVanished;
+}
+
 bool IommuBus::resolve(DmaAddr addr, std::size_t len, DmaDir dir, HostRange* out) {
   Iommu* iommu = iommu_.load(std::memory_order_acquire);
   return iommu && iommu->resolve(addr, len, dir, out);
@@ -58,7 +64,7 @@ bool IommuBus::dma_read(void* dst, DmaAddr src, std::size_t len) {
       void* p = translate(*at = src, len, DmaDir::kToDevice, &n);
       if (!p) return !(*missing = true);
       if (safecopy::copy(out, p, n) != 0) {
-        fault = kVanished;
+        fault = vanished(p);
         return false;
       }
       out += n;
@@ -77,7 +83,7 @@ bool IommuBus::dma_write(DmaAddr dst, const void* src, std::size_t len) {
       void* p = translate(*at = dst, len, DmaDir::kFromDevice, &n);
       if (!p) return !(*missing = true);
       if (safecopy::copy(p, in, n) != 0) {
-        fault = kVanished;
+        fault = vanished(p);
         return false;
       }
       in += n;
@@ -94,7 +100,7 @@ bool IommuBus::dma_load32(DmaAddr src, std::uint32_t* value) {
     void* p = translate(*at = src, 4, DmaDir::kToDevice, &n);
     if (!p) return !(*missing = true);
     if (n >= 4 && safecopy::load32(p, value)) return true;
-    fault = kVanished;
+    fault = vanished(p);
     return false;
   });
 }
@@ -105,7 +111,7 @@ bool IommuBus::dma_store32(DmaAddr dst, std::uint32_t value) {
     void* p = translate(*at = dst, 4, DmaDir::kFromDevice, &n);
     if (!p) return !(*missing = true);
     if (n >= 4 && safecopy::store32(p, value)) return true;
-    fault = kVanished;
+    fault = vanished(p);
     return false;
   });
 }
@@ -116,7 +122,7 @@ bool IommuBus::dma_write_last_byte_last(DmaAddr dst, const void* src, std::size_
     void* p = translate(*at = dst, len, DmaDir::kFromDevice, &n);
     if (!p) return !(*missing = true);
     if (n >= len && safecopy::copy_last_byte_last(p, src, len)) return true;
-    fault = kVanished;
+    fault = vanished(p);
     return false;
   });
 }
@@ -127,7 +133,7 @@ bool IommuBus::dma_cas64(DmaAddr addr, std::uint64_t* expected, std::uint64_t de
     void* p = translate(*at = addr, 8, DmaDir::kFromDevice, &n);
     if (!p) return !(*missing = true);
     if (n >= 8 && safecopy::cas64(p, expected, desired)) return true;
-    fault = kVanished;
+    fault = vanished(p);
     return false;
   });
 }

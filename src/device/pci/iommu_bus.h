@@ -26,6 +26,7 @@ class IommuBus : public Bus {
 
  private:
   void* translate(DmaAddr addr, std::size_t len, DmaDir dir, std::size_t* contiguous);
+  const char* vanished(const void* memory) const;
   // access() until it succeeds, or until what it lacks will not come. It says at which address it failed, and whether for want of a
   // translation.
   template <class Access>

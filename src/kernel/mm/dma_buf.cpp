@@ -8,16 +8,21 @@
 
 namespace uhca::kernel::mm {
 
-DmaBuf::DmaBuf(std::unique_ptr<DmaBufExporter> exporter, std::size_t size, std::string name)
-    : exporter_(std::move(exporter)), size_(size), name_(std::move(name)) {}
+Result<std::uintptr_t> DmaBufExporter::mmap(const UserMapping&) {
+  return refuse(EINVAL, "mmap: the exporter of this dma-buf does not map it");
+}
+
+DmaBuf::DmaBuf(std::unique_ptr<DmaBufExporter> exporter, std::size_t size, std::string name, std::shared_ptr<DmaResv> resv)
+    : exporter_(std::move(exporter)), size_(size), name_(std::move(name)), resv_(resv ? std::move(resv) : std::make_shared<DmaResv>()) {}
 
 DmaBuf::~DmaBuf() {
   if (trace::on()) trace::Event("dmabuf", "release").str("name", name_).unum("size", size_);
 }
 
-std::shared_ptr<DmaBuf> DmaBuf::make(std::unique_ptr<DmaBufExporter> exporter, std::size_t size, std::string name) {
+std::shared_ptr<DmaBuf> DmaBuf::make(std::unique_ptr<DmaBufExporter> exporter, std::size_t size, std::string name,
+                                     std::shared_ptr<DmaResv> resv) {
   if (trace::on()) trace::Event("dmabuf", "export").str("name", name).unum("size", size);
-  return std::shared_ptr<DmaBuf>(new DmaBuf(std::move(exporter), size, std::move(name)));
+  return std::shared_ptr<DmaBuf>(new DmaBuf(std::move(exporter), size, std::move(name), std::move(resv)));
 }
 
 Result<DmaBufAttachment*> DmaBuf::attach(const DmaBufAttachOps* ops, void* importer_priv) {
@@ -27,7 +32,7 @@ Result<DmaBufAttachment*> DmaBuf::attach(const DmaBufAttachOps* ops, void* impor
   a->importer_priv = importer_priv;
   a->peer2peer = ops != nullptr && ops->allow_peer2peer;
   UHCA_CHECK(exporter_->attach(*a));
-  std::lock_guard g(resv_);
+  std::lock_guard g(*resv_);
   attachments_.push_back(a.get());
   if (trace::on()) trace::Event("dmabuf", "attach").str("name", name_).flag("dynamic", a->is_dynamic()).flag("peer2peer", a->peer2peer);
   return a.release();
@@ -37,7 +42,7 @@ void DmaBuf::detach(DmaBufAttachment* raw) {
   std::unique_ptr<DmaBufAttachment> a(raw);
   DmaBuf& buf = *a->dmabuf_;
   {
-    std::lock_guard g(buf.resv_);
+    std::lock_guard g(*buf.resv_);
     buf.attachments_.remove(raw);
   }
   buf.exporter_->detach(*a);
@@ -59,7 +64,7 @@ Result<std::unique_ptr<SgTable>> DmaBuf::map_attachment(DmaBufAttachment& a) {
     if (pins_on_map(a)) exporter_->unpin(a);
     return mapped.error();
   }
-  if (!a.is_dynamic()) resv_.wait(DmaResvUsage::kKernel);
+  if (!a.is_dynamic()) resv_->wait(DmaResvUsage::kKernel);
   if (trace::on()) trace::Event("dmabuf", "map").str("name", name_).unum("pieces", (*mapped)->entries.size());
   return mapped;
 }

@@ -26,7 +26,16 @@ struct SgEntry {
 };
 // The buffer as it lies now, from its first byte to its last. Linux: struct sg_table.
 struct SgTable {
+  virtual ~SgTable() = default;  // exporters add what they must give back
   std::vector<SgEntry> entries;
+};
+
+// What mmap(2) was asked for; within the buffer's size.
+struct UserMapping {
+  std::uintptr_t addr = 0;
+  std::size_t length = 0;
+  int prot = 0, flags = 0;
+  std::uint64_t offset = 0;  // in the buffer
 };
 
 // What an exporter is asked for. Linux: struct dma_buf_ops.
@@ -53,8 +62,8 @@ class DmaBufExporter {
     static_cast<void>(read), static_cast<void>(write);
     return success();
   }
-  // A descriptor of the memory, for programs that map the buffer; -1: it cannot be mapped (EINVAL).
-  virtual int memory_fd() const { return -1; }
+  // The program maps the buffer: the address. Linux: an exporter without gets EINVAL.
+  virtual Result<std::uintptr_t> mmap(const UserMapping&);
 };
 
 // What an importer lets the exporter know. Linux: struct dma_buf_attach_ops.
@@ -79,13 +88,14 @@ class DmaBufAttachment {
 
 class DmaBuf : public std::enable_shared_from_this<DmaBuf> {
  public:
-  // Linux: dma_buf_export. `size` in bytes.
-  static std::shared_ptr<DmaBuf> make(std::unique_ptr<DmaBufExporter> exporter, std::size_t size, std::string name);
+  // Linux: dma_buf_export. `size` in bytes. `resv`: that of what is exported, if it has one of its own.
+  static std::shared_ptr<DmaBuf> make(std::unique_ptr<DmaBufExporter> exporter, std::size_t size, std::string name,
+                                      std::shared_ptr<DmaResv> resv = nullptr);
   ~DmaBuf();
 
   std::size_t size() const { return size_; }
   const std::string& name() const { return name_; }
-  DmaResv& resv() { return resv_; }
+  DmaResv& resv() { return *resv_; }
   DmaBufExporter& exporter() { return *exporter_; }
 
   // dma_buf_dynamic_attach; without ops, dma_buf_attach. The exporter's refusal.
@@ -98,15 +108,16 @@ class DmaBuf : public std::enable_shared_from_this<DmaBuf> {
   Result<std::unique_ptr<SgTable>> map_attachment(DmaBufAttachment& a);
   void unmap_attachment(DmaBufAttachment& a, std::unique_ptr<SgTable> sgt);
   void invalidate_mappings();
+  const std::list<DmaBufAttachment*>& attachments() const { return attachments_; }
 
  private:
-  DmaBuf(std::unique_ptr<DmaBufExporter> exporter, std::size_t size, std::string name);
+  DmaBuf(std::unique_ptr<DmaBufExporter> exporter, std::size_t size, std::string name, std::shared_ptr<DmaResv> resv);
   bool pins_on_map(const DmaBufAttachment& a) const { return exporter_->has_pin() && !a.is_dynamic(); }
 
   std::unique_ptr<DmaBufExporter> exporter_;
   const std::size_t size_;
   const std::string name_;
-  DmaResv resv_;
+  const std::shared_ptr<DmaResv> resv_;
   std::list<DmaBufAttachment*> attachments_;  // under resv
 };
 

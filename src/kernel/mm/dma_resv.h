@@ -35,6 +35,7 @@ enum class DmaResvUsage : std::uint8_t { kKernel, kWrite, kRead, kBookkeep };
 class DmaResv {
  public:
   void lock() { mutex_.lock(); }
+  bool try_lock() { return mutex_.try_lock(); }
   void unlock() { mutex_.unlock(); }
 
   // Held.

@@ -13,6 +13,7 @@
 #include "device/pci/bus.h"
 #include "kernel/mm/dma_buf.h"
 #include "kernel/mm/odp_pages.h"
+#include "kernel/mm/trap_names.h"
 #include "kernel/mm/uaccess.h"
 
 namespace uhca::kernel::mm {
@@ -165,6 +166,7 @@ class IommuDomain final : public pci::Iommu {
 
   bool resolve(pci::DmaAddr addr, std::size_t len, pci::DmaDir dir, pci::HostRange* out) override;
   bool page_request(pci::DmaAddr addr, pci::DmaDir dir) override;
+  const char* vanished(const void* memory) override { return trap_at(memory); }
   void share(pci::SharedArea* area) override;
 
   // The program is about to unmap, replace or discard [va, va+length): every pinned range that overlaps is poisoned, from now

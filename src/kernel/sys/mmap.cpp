@@ -83,22 +83,19 @@ void* map_verbs(CmdFile& f, void* addr, size_t length, int prot, int flags, int 
 }
 
 // A dma-buf is mapped as its exporter has it, within its size. Linux: dma_buf_mmap_internal.
-Result<int> mappable(kernel::mm::DmaBuf& buf, size_t length, off_t offset) {
+Result<std::uintptr_t> map_exported(kernel::mm::DmaBuf& buf, const kernel::mm::UserMapping& m) {
   KernelEntry entry;
-  const int memory = buf.exporter().memory_fd();
-  if (memory < 0) return refuse(EINVAL, "mmap: the exporter of this dma-buf ({}) does not map it", buf.name());
-  const auto from = static_cast<std::uint64_t>(offset), pages = (std::uint64_t{length} + 4095) & ~std::uint64_t{4095};
-  if (from > buf.size() || pages > buf.size() - from)
-    return refuse(EINVAL, "mmap: {} bytes at {} of a dma-buf of {}", length, from, buf.size());
-  return memory;
+  const std::uint64_t pages = (std::uint64_t{m.length} + 4095) & ~std::uint64_t{4095};
+  if (m.offset > buf.size() || pages > buf.size() - m.offset)
+    return refuse(EINVAL, "mmap: {} bytes at {} of a dma-buf of {}", m.length, m.offset, buf.size());
+  return buf.exporter().mmap(m);
 }
 
 void* map_dma_buf(kernel::mm::DmaBuf& buf, void* addr, size_t length, int prot, int flags, int fd, off_t offset) {
-  auto memory = mappable(buf, length, offset);
-  if (trace::on()) trace::Event("syscall", "mmap").num("fd", fd).unum("length", length).str("of", "dma-buf").num("errno", memory.code());
-  if (!memory.ok()) return fail(memory.code());
   if (flags & MAP_FIXED) memory_going(addr, length, "replaced (mmap MAP_FIXED)");
-  return next_mmap(addr, length, prot, flags, *memory, offset);
+  auto at = map_exported(buf, {reinterpret_cast<std::uintptr_t>(addr), length, prot, flags, static_cast<std::uint64_t>(offset)});
+  if (trace::on()) trace::Event("syscall", "mmap").num("fd", fd).unum("length", length).str("of", "dma-buf").num("errno", at.code());
+  return at.ok() ? reinterpret_cast<void*>(*at) : fail(at.code());
 }
 
 void* map(void* addr, size_t length, int prot, int flags, int fd, off_t offset) {

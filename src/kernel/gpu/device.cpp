@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: MIT
+#include <cstdlib>
+#include <mutex>
+#include <new>
+
+#include "base/inside.h"
+#include "base/log.h"
+#include "base/trace.h"
+#include "kernel/gpu/cpu_views.h"
+#include "kernel/gpu/file.h"
+#include "kernel/gpu/gpu.h"
+
+namespace uhca::kernel::gpu {
+namespace {
+
+constinit std::mutex lock;
+constinit Gpu* the_gpu = nullptr;
+constinit bool looked = false;
+constinit uhca::gpu::Config wanted{};
+constinit bool any = false;
+
+}  // namespace
+
+const uhca::gpu::Config* configured() {
+  inside::Guard guard;
+  std::lock_guard g(lock);
+  if (!looked) {
+    looked = true;
+    if (const char* text = std::getenv("UHCA_GPU")) {
+      const char* wrong = uhca::gpu::parse_config(text, &wanted);
+      any = wrong == nullptr;
+      if (!any) log::error("UHCA_GPU={}: {}; there is no GPU", text, wrong);
+    }
+  }
+  return any ? &wanted : nullptr;
+}
+
+Gpu* device() {
+  const uhca::gpu::Config* c = configured();
+  if (c == nullptr) return nullptr;
+  inside::Guard guard;
+  std::lock_guard g(lock);
+  if (the_gpu == nullptr) {
+    auto made = Gpu::make(*c);
+    if (!made.ok()) return nullptr;
+    the_gpu = (*made).release();  // lives as long as the process
+    if (trace::on()) {
+      trace::Event e("gpu", "probe");
+      e.str("kind", c->kind == uhca::gpu::Kind::kAmd ? "amd" : "nvidia").unum("vram", c->vram).unum("visible", c->visible());
+      e.hex("aperture", kApertureBase).flag("p2p", c->p2p);
+    }
+  }
+  return the_gpu;
+}
+
+void forget_after_fork() {
+  new (&lock) std::mutex;
+  the_gpu = nullptr;  // leaked: the parent's
+  views_forget_after_fork();
+}
+
+}  // namespace uhca::kernel::gpu
