@@ -32,6 +32,11 @@ uhca_folder(mlx5_ib kernel/mlx5_ib mlx5_core core mm pci prm base)
 uhca_folder(uverbs kernel/uverbs core mm base)
 uhca_folder(cm kernel/cm core mm prm base)
 uhca_folder(gpu kernel/gpu mm base)
+# Linux's headers say <drm/drm.h>; Debian keeps these apart from the rest.
+find_path(DRM_HEADERS amdgpu_drm.h PATH_SUFFIXES libdrm drm REQUIRED)
+file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/include)
+file(CREATE_LINK ${DRM_HEADERS} ${CMAKE_BINARY_DIR}/include/drm SYMBOLIC)
+target_include_directories(gpu SYSTEM PUBLIC ${CMAKE_BINARY_DIR}/include)
 
 # The preloaded library: kernel, device and wire. No version script: its symbols must answer versioned references too.
 file(GLOB sys_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/kernel/sys/*.cpp)

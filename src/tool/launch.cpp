@@ -101,6 +101,14 @@ int exec_program(const LaunchOptions& options) {
   if (options.pin) setenv("UHCA_PIN", "1", 1);
   if (!options.impair.empty()) setenv("UHCA_IMPAIR", options.impair.c_str(), 1);
   if (options.no_congestion_control) setenv("UHCA_CONGESTION", "off", 1);
+  if (!options.gpu.empty()) {
+    setenv("UHCA_GPU", options.gpu.c_str(), 1);
+    if (options.gpu.starts_with("nvidia")) {
+      std::string libs = folder + "/nvidia";
+      if (const char* old = std::getenv("LD_LIBRARY_PATH"); old && *old) libs += ":" + std::string(old);
+      setenv("LD_LIBRARY_PATH", libs.c_str(), 1);
+    }
+  }
   if (!options.remove_after.empty()) setenv("UHCA_REMOVE_AFTER", options.remove_after.c_str(), 1);
   if (!options.log.empty()) setenv("UHCA_LOG", options.log.c_str(), 1);
   if (!options.log_level.empty()) setenv("UHCA_LOG_LEVEL", options.log_level.c_str(), 1);

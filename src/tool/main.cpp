@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "tool/commands.h"
+#include "uapi/gpu.h"
 
 int main(int argc, char** argv) {
   using namespace uhca::tool;
@@ -29,6 +30,15 @@ int main(int argc, char** argv) {
         ->type_name("RULES");
     sub->add_flag("--no-congestion-control", o.no_congestion_control,
                   "Do not mark packets as ECN-capable, answer no marks, do not slow down for notifications");
+    sub->add_option("--gpu", o.gpu,
+                    "A simulated GPU: amd (/dev/kfd, /dev/dri/renderD128) or nvidia (libcuda.so.1), then vram=SIZE, bar=small, p2p=off, "
+                    "runtime-pm=on, with commas between")
+        ->type_name("WORDS")
+        ->check([](const std::string& words) {
+          uhca::gpu::Config ignored;
+          const char* wrong = uhca::gpu::parse_config(words, &ignored);
+          return wrong ? std::string("--gpu: ") + wrong : std::string{};
+        });
     sub->add_option("--remove-after", o.remove_after,
                     "Remove the device this long after the program first looked for one: DEVICE_FATAL, then EIO")
         ->type_name("SECONDS")

@@ -11,10 +11,14 @@
 namespace uhca::kernel::gpu {
 namespace {
 
+constexpr char kDriver = 0;
+
 class AmdgpuDmaBuf final : public mm::DmaBufExporter {
  public:
   explicit AmdgpuDmaBuf(std::shared_ptr<Bo> bo) : bo_(std::move(bo)), gpu_(bo_->gpu()) {}
 
+  const void* driver() const override { return &kDriver; }
+  const std::shared_ptr<Bo>& bo() const { return bo_; }
   // Never a refusal: who cannot come peer to peer is served from system memory. A card that sleeps is not woken; one that is awake stays
   // so until the importer goes.
   Status attach(mm::DmaBufAttachment& a) override {
@@ -79,6 +83,10 @@ class AmdgpuDmaBuf final : public mm::DmaBufExporter {
 constinit std::mutex exporting;  // two who export at once get the same
 
 }  // namespace
+
+std::shared_ptr<Bo> amdgpu_own(mm::DmaBuf& buf) {
+  return buf.exporter().driver() == &kDriver ? static_cast<AmdgpuDmaBuf&>(buf.exporter()).bo() : nullptr;
+}
 
 Result<std::shared_ptr<mm::DmaBuf>> amdgpu_export(const std::shared_ptr<Bo>& bo) {
   if (bo->place() == Place::kUser) return refuse(EPERM, "export: user memory is not the GPU's to give");

@@ -9,8 +9,13 @@
 #include "kernel/gpu/cpu_views.h"
 #include "kernel/gpu/file.h"
 #include "kernel/gpu/gpu.h"
+#include "kernel/gpu/kfd.h"
+#include "kernel/gpu/nv_file.h"
 
 namespace uhca::kernel::gpu {
+
+std::shared_ptr<File> (*file_of_fd)(int) = nullptr;
+
 namespace {
 
 constinit std::mutex lock;
@@ -51,6 +56,22 @@ Gpu* device() {
     }
   }
   return the_gpu;
+}
+
+Result<std::shared_ptr<File>> open_file(Device which) {
+  const uhca::gpu::Config* c = configured();
+  if (c == nullptr || (c->kind == uhca::gpu::Kind::kNvidia) != (which == Device::kNvidia))
+    return refuse(ENODEV, "gpu: there is no such card");
+  Gpu* gpu = device();
+  if (gpu == nullptr) return refuse(ENOMEM, "gpu: no memory for {} bytes of VRAM", c->vram);
+  inside::Guard guard;
+  std::shared_ptr<File> f;
+  switch (which) {
+    case Device::kKfd: f = std::make_shared<KfdFile>(*gpu); break;
+    case Device::kRender: f = std::make_shared<RenderFile>(*gpu); break;
+    case Device::kNvidia: f = std::make_shared<NvFile>(*gpu); break;
+  }
+  return f;
 }
 
 void forget_after_fork() {

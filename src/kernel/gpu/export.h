@@ -16,6 +16,9 @@ namespace uhca::kernel::gpu {
 // its VM.
 Result<std::shared_ptr<mm::DmaBuf>> amdgpu_export(const std::shared_ptr<Bo>& bo);
 
+// The buffer behind a dma-buf that amdgpu_export made; nullptr: somebody else's.
+std::shared_ptr<Bo> amdgpu_own(mm::DmaBuf& buf);
+
 // NVIDIA (nv-dmabuf.c): whole pages of a buffer in VRAM; a dma-buf of its own each time. It never moves. Importers that follow moves must
 // come by way of the bus: else attaching gives ENOTSUPP (524, an errno that Linux keeps to itself but lets out here), as it does where the
 // bus does not route. A full BAR 1 shows when it is mapped: ENOMEM. EINVAL: the range. EOPNOTSUPP: `pcie`, which only GPUs with a coherent

@@ -17,6 +17,10 @@ namespace uhca::kernel::gpu {
 
 class Gpu;
 
+class File;
+// Set by kernel/sys: the file of the GPU that a descriptor of the program's is of; nullptr: none.
+extern std::shared_ptr<File> (*file_of_fd)(int fd);
+
 // What UHCA_GPU asks for; nullptr: no GPU (nothing was asked for, or it was wrong, which the log says). The first call decides.
 const uhca::gpu::Config* configured();
 // The GPU of this process, made by the first call; nullptr: there is none, or no memory for it.
@@ -30,6 +34,7 @@ inline constexpr unsigned kDrmMajor = 226, kRenderMinor = 128, kKfdMajor = 510, 
 class File {
  public:
   virtual ~File() = default;  // Linux: release
+  virtual Device device() const = 0;
   // What ioctl(2) returns: 0 or more, or the errno.
   virtual Result<int> ioctl(unsigned long request, UserPtr arg) = 0;
   virtual Result<std::uintptr_t> mmap(const mm::UserMapping& m) = 0;
@@ -42,6 +47,7 @@ struct SysfsEntry {
   std::string path, text;
   bool link = false;
 };
-std::vector<SysfsEntry> sysfs_entries();
+// `address`, `folder`: of its slot on the bus.
+std::vector<SysfsEntry> sysfs_entries(const std::string& address, const std::string& folder);
 
 }  // namespace uhca::kernel::gpu

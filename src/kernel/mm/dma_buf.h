@@ -43,6 +43,8 @@ class DmaBufExporter {
  public:
   virtual ~DmaBufExporter() = default;  // Linux: release
 
+  // Whose it is: a driver that gets a buffer of its own back knows it by this. Linux: dma_buf->ops == &own_ops.
+  virtual const void* driver() const { return nullptr; }
   // A refusal is what whoever attaches gets.
   virtual Status attach(DmaBufAttachment&) { return success(); }
   virtual void detach(DmaBufAttachment&) {}
@@ -78,6 +80,7 @@ class DmaBufAttachment {
   DmaBuf& dmabuf() const { return *dmabuf_; }
   bool peer2peer = false;
   void* importer_priv = nullptr;
+  void* exporter_priv = nullptr;
   bool is_dynamic() const { return ops_ != nullptr; }
 
  private:

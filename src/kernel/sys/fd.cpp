@@ -14,6 +14,7 @@
 #include "kernel/mm/uaccess.h"
 #include "kernel/sys/cm_channel.h"
 #include "kernel/sys/cmdfile.h"
+#include "kernel/sys/gpu_file.h"
 #include "kernel/sys/instance.h"
 #include "kernel/sys/next.h"
 #include "kernel/sys/raw.h"
@@ -39,7 +40,7 @@ class Leaving {
  public:
   explicit Leaving(int fd) {
     struct stat st;
-    if (!any_cmd_files() && !kernel::cm::rdma_cm_any_open() && !kernel::mm::dma_buf_any_files()) return;
+    if (!any_cmd_files() && !kernel::cm::rdma_cm_any_open() && !kernel::mm::dma_buf_any_files() && !any_gpu_files()) return;
     if (inside::active() || raw::fstat(fd, &st) != 0) return;
     verbs_ = vfd::plausible(st);
     buffers_ = kernel::mm::dma_buf_plausible(st);
@@ -48,6 +49,7 @@ class Leaving {
   // After the descriptor is gone.
   void done() const {
     if (verbs_) cmdfile_reap();
+    if (verbs_) gpu_file_reap();
     if (channel_) cm_channel_reap();
     if (buffers_) kernel::mm::dma_buf_reap();
   }
@@ -80,6 +82,7 @@ int close_range_around(unsigned first, unsigned last, int flags) {
   }
   if (reap) cmdfile_reap();
   if (reap_channels) cm_channel_reap();
+  gpu_file_reap();
   kernel::mm::dma_buf_reap();
   return r < 0 ? fail(static_cast<int>(-r)) : 0;
 }

@@ -22,6 +22,7 @@
 #include "kernel/mm/pinned_pages.h"
 #include "kernel/sys/cmdfile.h"
 #include "kernel/sys/cwd.h"
+#include "kernel/sys/gpu_file.h"
 #include "kernel/sys/io_map.h"
 #include "kernel/sys/memory.h"
 #include "kernel/sys/netlink.h"
@@ -74,6 +75,7 @@ void child_after_fork() {
     kernel::ib_forget_devices_after_fork();
     kernel::uverbs_forget_after_fork();
     kernel::cm::rdma_cm_forget_after_fork();
+    gpu_files_inherited();
     kernel::mm::dma_buf_forget_after_fork();
     kernel::mm::PinnedPages::forget_after_fork();
   }
@@ -139,6 +141,7 @@ void resolve_next() {
   for (const NextEntry* e = __start_uhca_next; e != __stop_uhca_next; ++e) {
     if (!e->fn->load()) e->fn->store(dlsym(RTLD_NEXT, e->name));
   }
+  gpu_look_at_environment();
   if (std::getenv("UHCA_TRACE_FD") || std::getenv("UHCA_PCAP")) {
     inside::Guard guard;
     trace::init_from_environment();

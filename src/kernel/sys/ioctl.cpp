@@ -11,6 +11,7 @@
 #include "kernel/mm/dma_buf.h"
 #include "kernel/sys/cmdfile.h"
 #include "kernel/sys/contexts.h"
+#include "kernel/sys/gpu_file.h"
 #include "kernel/sys/instance.h"
 #include "kernel/sys/next.h"
 #include "kernel/sys/verbs_names.h"
@@ -58,6 +59,19 @@ int dma_buf_ioctl(int fd, unsigned long request, void* arg) {
   return -1;
 }
 
+int gpu_ioctl(int fd, unsigned long request, void* arg) {
+  auto file = gpu_file_of(fd);
+  if (!file) return next_ioctl(fd, request, arg);
+  auto r = [&] {
+    KernelEntry entry;
+    return file->ioctl(request & 0xffffffff, reinterpret_cast<kernel::UserPtr>(arg));
+  }();
+  if (trace::on()) trace::Event("syscall", "ioctl").num("fd", fd).str("command", "GPU").hex("request", request).num("errno", r.code());
+  if (r.ok()) return *r;
+  errno = r.code();
+  return -1;
+}
+
 }  // namespace
 }  // namespace uhca::sys
 
@@ -72,5 +86,6 @@ UHCA_EXPORT int ioctl(int fd, unsigned long request, ...) {
   if (__builtin_expect((request & 0xffffffff) == RDMA_VERBS_IOCTL && !inside::active(), 0)) return verbs_ioctl(fd, request, arg);
   if (__builtin_expect(_IOC_TYPE(request) == DMA_BUF_BASE, 0) && kernel::mm::dma_buf_any_files() && !inside::active())
     return dma_buf_ioctl(fd, request, arg);
+  if (__builtin_expect(any_gpu_files(), 0) && !inside::active()) return gpu_ioctl(fd, request, arg);
   return next_ioctl(fd, request, arg);
 }

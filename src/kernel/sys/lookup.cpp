@@ -4,16 +4,23 @@
 #include <cstring>
 
 #include "kernel/sys/cwd.h"
+#include "kernel/sys/gpu_file.h"
 #include "kernel/sys/raw.h"
 #include "kernel/sys/vfd.h"
 
 namespace uhca::sys {
 namespace {
 
+bool has_gpu_hint(const char* path) {
+  for (const char* hint : {"kfd", "dri", "drm", "uhca_gpu", "226:128", kGpuPciAddress})
+    if (std::strstr(path, hint)) return true;
+  return false;
+}
+
 // Every virtual path holds one of these.
 bool has_hint(const char* path) {
   return std::strstr(path, "infiniband") || std::strstr(path, kPciAddress) || std::strstr(path, "231:192") ||
-         std::strstr(path, "rdma_cm") || std::strstr(path, kRdmaCmDevno);
+         std::strstr(path, "rdma_cm") || std::strstr(path, kRdmaCmDevno) || (gpu_shown() && has_gpu_hint(path));
 }
 
 // Lexically: does the path end up below /sys or /dev? Nothing else can make us build an instance.

@@ -10,8 +10,10 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/trace.h"
+#include "kernel/gpu/cpu_views.h"
 #include "kernel/mm/dma_buf.h"
 #include "kernel/sys/cmdfile.h"
+#include "kernel/sys/gpu_file.h"
 #include "kernel/sys/instance.h"
 #include "kernel/sys/io_map.h"
 #include "kernel/sys/memory.h"
@@ -91,6 +93,16 @@ Result<std::uintptr_t> map_exported(kernel::mm::DmaBuf& buf, const kernel::mm::U
   return buf.exporter().mmap(m);
 }
 
+void* map_gpu(kernel::gpu::File& file, void* addr, size_t length, int prot, int flags, int fd, off_t offset) {
+  if (flags & MAP_FIXED) memory_going(addr, length, "replaced (mmap MAP_FIXED)");
+  auto at = [&] {
+    KernelEntry entry;
+    return file.mmap({reinterpret_cast<std::uintptr_t>(addr), length, prot, flags, static_cast<std::uint64_t>(offset)});
+  }();
+  if (trace::on()) trace::Event("syscall", "mmap").num("fd", fd).unum("length", length).str("of", "GPU").num("errno", at.code());
+  return at.ok() ? reinterpret_cast<void*>(*at) : fail(at.code());
+}
+
 void* map_dma_buf(kernel::mm::DmaBuf& buf, void* addr, size_t length, int prot, int flags, int fd, off_t offset) {
   if (flags & MAP_FIXED) memory_going(addr, length, "replaced (mmap MAP_FIXED)");
   auto at = map_exported(buf, {reinterpret_cast<std::uintptr_t>(addr), length, prot, flags, static_cast<std::uint64_t>(offset)});
@@ -105,6 +117,7 @@ void* map(void* addr, size_t length, int prot, int flags, int fd, off_t offset) 
       if (any_cmd_files() && raw::fstat(fd, &st) == 0 && vfd::plausible(st)) {
         if (auto f = cmdfile_of(fd)) return map_verbs(*f, addr, length, prot, flags, fd, offset);
       }
+      if (auto file = gpu_file_of(fd)) return map_gpu(*file, addr, length, prot, flags, fd, offset);
       if (auto buf = kernel::mm::dma_buf_of_fd(fd)) return map_dma_buf(*buf, addr, length, prot, flags, fd, offset);
     }
     if (flags & MAP_FIXED) memory_going(addr, length, "replaced (mmap MAP_FIXED)");
@@ -150,6 +163,7 @@ IoRanges memory_going(void* va, size_t n, const char* how) {
   }
   uar_map_remove(reinterpret_cast<std::uintptr_t>(va), n);
   IoRanges taken = io_map_take(reinterpret_cast<std::uintptr_t>(va), n);
+  kernel::gpu::views_unmapped(reinterpret_cast<std::uintptr_t>(va), n);
   errno = saved;
   return taken;
 }

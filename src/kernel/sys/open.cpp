@@ -13,6 +13,7 @@
 #include "base/trace.h"
 #include "kernel/sys/cm_channel.h"
 #include "kernel/sys/cmdfile.h"
+#include "kernel/sys/gpu_file.h"
 #include "kernel/sys/lookup.h"
 #include "kernel/sys/next.h"
 #include "kernel/sys/raw.h"
@@ -43,8 +44,8 @@ int fail(int err) {
 }
 
 int open_device(const Node& node, int flags) {
-  if (major(node.rdev) == kMiscMajor) {
-    int fd = cm_channel_open(flags);
+  if (major(node.rdev) == kMiscMajor || gpu_is_major(major(node.rdev))) {
+    int fd = major(node.rdev) == kMiscMajor ? cm_channel_open(flags) : gpu_file_open(node.rdev, flags);
     if (trace::on()) trace::Event("syscall", "open").str("path", node.path()).num("fd", fd < 0 ? -1 : fd).num("errno", fd < 0 ? -fd : 0);
     return fd < 0 ? fail(-fd) : fd;
   }

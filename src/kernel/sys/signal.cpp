@@ -14,6 +14,7 @@
 
 #include "base/inside.h"
 #include "base/safecopy.h"
+#include "kernel/gpu/cpu_views.h"
 #include "kernel/sys/instance.h"
 #include "kernel/sys/io_map.h"
 #include "kernel/sys/next.h"
@@ -179,6 +180,7 @@ void fault(int sig, siginfo_t* info, void* context) {
       return;
     }
     if (io_map_fault(*info, context)) return;
+    if (kernel::gpu::views_fault(reinterpret_cast<std::uintptr_t>(info->si_addr))) return;
   } else if (inside::active()) {
     return defer(sig, info, context);
   }

@@ -77,6 +77,12 @@ void correct(int fd, struct stat* st) {
     st->st_mode = S_IFCHR | 0666;
     st->st_rdev = makedev(kVerbsMajor, kVerbsMinorBase + static_cast<unsigned>(std::atoi(rest)));
     st->st_nlink = 1;
+  } else if (kind == vfd::Kind::kGpu) {
+    char* end;
+    const unsigned long number = std::strtoul(rest, &end, 10);
+    st->st_mode = S_IFCHR | 0666;
+    st->st_rdev = makedev(static_cast<unsigned>(number), *end == ':' ? static_cast<unsigned>(std::atoi(end + 1)) : 0);
+    st->st_nlink = 1;
   } else if (kind == vfd::Kind::kFile || kind == vfd::Kind::kDir) {
     if (Instance* i = hint()) {
       auto f = i->view->find(rest, false);
@@ -160,7 +166,7 @@ int fstatfs_any(const N& next, int fd, void* out) {
   if (!inside::active()) {
     vfd::Kind kind = vfd::identify(fd, rest, sizeof rest);
     if (kind == vfd::Kind::kFile || kind == vfd::Kind::kDir) return next_statfs(std::strncmp(rest, "/dev", 4) == 0 ? "/dev" : "/sys", out);
-    if (kind == vfd::Kind::kVerbs) return next_statfs("/dev", out);
+    if (kind == vfd::Kind::kVerbs || kind == vfd::Kind::kGpu) return next_statfs("/dev", out);
   }
   return next(fd, out);
 }

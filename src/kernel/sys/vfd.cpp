@@ -51,7 +51,7 @@ Kind identify(int fd, char* rest, std::size_t size, struct stat* st) {
   if (text.size() > kSuffix.size() && text.substr(text.size() - kSuffix.size()) == kSuffix) text.remove_suffix(kSuffix.size());
   if (text.size() < 2 || text[1] != ':') return Kind::kNone;
   auto kind = static_cast<Kind>(text[0]);
-  if (kind != Kind::kVerbs && kind != Kind::kFile && kind != Kind::kDir && kind != Kind::kCwd) return Kind::kNone;
+  if (kind != Kind::kVerbs && kind != Kind::kGpu && kind != Kind::kFile && kind != Kind::kDir && kind != Kind::kCwd) return Kind::kNone;
   if (rest && size) {
     text.remove_prefix(2);
     std::size_t copy = text.size() < size - 1 ? text.size() : size - 1;

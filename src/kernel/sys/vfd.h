@@ -14,6 +14,7 @@ namespace uhca::sys::vfd {
 enum class Kind : char {
   kNone = 0,
   kVerbs = 'c',  // an open /dev/infiniband/uverbsN; rest = "<minor>:<pid>"
+  kGpu = 'g',    // an open file of the GPU; rest = "<major>:<minor>:<pid>"
   kFile = 'f',   // a sysfs file with its text; rest = path
   kDir = 'd',    // a directory; rest = path
   kCwd = 'w',    // carries the virtual current directory over exec; rest = path

@@ -6,6 +6,7 @@
 
 #include <ctime>
 
+#include "kernel/sys/gpu_file.h"
 #include "kernel/sys/raw.h"
 
 namespace uhca::sys {
@@ -27,6 +28,11 @@ bool only_slashes(std::string_view s) {
 bool real_directory(const std::string& path) {
   struct stat st;
   return raw::stat(path.c_str(), &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+// ... and so must those of a GPU, if there is one.
+bool is_gpus(std::string_view name) {
+  return gpu_shown() && (name == "kfd" || name == "dri" || name == "drm" || name == kGpuPciAddress);
 }
 
 std::uint64_t hash(std::string_view s) {
@@ -70,7 +76,7 @@ Node& View::make(std::string_view path, NodeKind kind) {
       node->kind = last ? kind : NodeKind::kDir;
       node->mode = node->kind == NodeKind::kDir ? 0755 : node->kind == NodeKind::kLink ? 0777 : 0444;
       // The directories that only we provide must be ours alone, even on a host with RDMA hardware.
-      bool ours = c.find("infiniband") != std::string_view::npos || c == kPciAddress || c == dev_.pci_address;
+      bool ours = c.find("infiniband") != std::string_view::npos || c == kPciAddress || c == dev_.pci_address || is_gpus(c);
       node->merged = node->kind == NodeKind::kDir && at->merged && !ours && real_directory(node->path());
       it = at->children.emplace(std::string(c), std::move(node)).first;
     }
@@ -213,6 +219,24 @@ std::string View::real_ancestor(const Node& node) {
   return n ? n->path() : "/";
 }
 
+// With a GPU.
+static const ExtraEntry* extra_gpu_entries(std::string_view real_dir) {
+  static constexpr ExtraEntry kDev[] = {{"infiniband", DT_DIR}, {"kfd", DT_CHR}, {"dri", DT_DIR}, {"uhca_gpu0", DT_CHR}, {nullptr, 0}};
+  static constexpr ExtraEntry kClass[] = {
+      {"infiniband", DT_DIR}, {"infiniband_verbs", DT_DIR}, {"kfd", DT_DIR}, {"drm", DT_DIR}, {nullptr, 0}};
+  static constexpr ExtraEntry kBus[] = {{kPciAddress, DT_LNK}, {kGpuPciAddress, DT_LNK}, {nullptr, 0}};
+  static constexpr ExtraEntry kRoot[] = {{kPciAddress, DT_DIR}, {kGpuPciAddress, DT_DIR}, {nullptr, 0}};
+  static constexpr ExtraEntry kChar[] = {{"231:192", DT_LNK}, {kRdmaCmDevno, DT_LNK}, {"226:128", DT_LNK}, {nullptr, 0}};
+  static constexpr ExtraEntry kVirtual[] = {{"kfd", DT_DIR}, {nullptr, 0}};
+  if (real_dir == "/dev") return kDev;
+  if (real_dir == "/sys/class") return kClass;
+  if (real_dir == "/sys/bus/pci/devices") return kBus;
+  if (real_dir == kPciRoot) return kRoot;
+  if (real_dir == "/sys/dev/char") return kChar;
+  if (real_dir == "/sys/devices/virtual") return kVirtual;
+  return nullptr;
+}
+
 const ExtraEntry* extra_entries(std::string_view real_dir) {
   static constexpr ExtraEntry kDev[] = {{"infiniband", DT_DIR}, {nullptr, 0}};
   static constexpr ExtraEntry kClass[] = {{"infiniband", DT_DIR}, {"infiniband_verbs", DT_DIR}, {nullptr, 0}};
@@ -223,6 +247,8 @@ const ExtraEntry* extra_entries(std::string_view real_dir) {
   static constexpr ExtraEntry kMisc[] = {{"rdma_cm", DT_LNK}, {nullptr, 0}};
   static constexpr ExtraEntry kVirtualMisc[] = {{"rdma_cm", DT_DIR}, {nullptr, 0}};
   while (real_dir.size() > 1 && real_dir.back() == '/') real_dir.remove_suffix(1);
+  if (gpu_shown())
+    if (const ExtraEntry* e = extra_gpu_entries(real_dir)) return e;
   if (real_dir == "/dev") return kDev;
   if (real_dir == "/sys/class") return kClass;
   if (real_dir == "/sys/bus/pci/devices") return kBus;

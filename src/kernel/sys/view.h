@@ -79,6 +79,7 @@ void build_tree(View& view);
 
 // Known before any instance exists, since a hint must be recognised without one.
 inline constexpr const char* kPciAddress = "0000:03:00.0";
+inline constexpr const char* kGpuPciAddress = "0000:04:00.0";
 inline constexpr const char* kPciRoot = "/sys/devices/pci0000:00";
 inline constexpr const char* kHostPci = "pci0000:00";
 // rdma_cm is a misc device with a dynamic minor; 122 is a typical one.

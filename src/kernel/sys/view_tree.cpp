@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "kernel/cm/file.h"
+#include "kernel/gpu/file.h"
 #include "kernel/sys/raw.h"
 #include "kernel/sys/view.h"
 
@@ -230,6 +231,25 @@ void rdma_cm(View& v) {
   v.character("/dev/infiniband/rdma_cm", makedev(kMiscMajor, kRdmaCmMinor), 0666);
 }
 
+// The card, in the next slot; its own driver says what lies in sysfs.
+void gpu(View& v) {
+  const uhca::gpu::Config* c = kernel::gpu::configured();
+  if (c == nullptr) return;
+  for (const kernel::gpu::SysfsEntry& e : kernel::gpu::sysfs_entries(kGpuPciAddress, std::string(kPciRoot) + "/" + kGpuPciAddress)) {
+    if (e.link)
+      v.link(e.path, e.text);
+    else
+      v.file(e.path, e.text);
+  }
+  v.link("/sys/bus/pci/devices/" + std::string(kGpuPciAddress), "../../../devices/" + std::string(kHostPci) + "/" + kGpuPciAddress);
+  if (c->kind == uhca::gpu::Kind::kNvidia) {
+    v.character("/dev/uhca_gpu0", makedev(kernel::gpu::kNvidiaMajor, 0), 0666);
+    return;
+  }
+  v.character("/dev/kfd", makedev(kernel::gpu::kKfdMajor, 0), 0666);
+  v.character("/dev/dri/renderD128", makedev(kernel::gpu::kDrmMajor, kernel::gpu::kRenderMinor), 0666);
+}
+
 void ib_directory(View& v, const std::string& ib) {
   ib_device& dev = v.device();
   v.file(ib + "/node_type", "1: CA\n");
@@ -291,6 +311,7 @@ void build_tree(View& v) {
   v.file("/sys/class/infiniband_verbs/abi_version", "6\n");
   v.link("/sys/dev/char/" + devno, up + "/infiniband_verbs/" + verbs);
   rdma_cm(v);
+  gpu(v);
   v.character("/dev/infiniband/" + verbs, makedev(kVerbsMajor, kVerbsMinorBase + static_cast<unsigned>(dev.uverbs_minor)), 0666);
 }
 
