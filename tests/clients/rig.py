@@ -32,10 +32,11 @@ def sh(*args, check=True):
 class Place:
     """Where a program runs: a network namespace (or the present one), a user, a choice of user libraries."""
 
-    def __init__(self, namespace=None, user=None, rdma_core=False, netdev=None, env=None, address="127.0.0.1"):
+    def __init__(self, namespace=None, user=None, rdma_core=False, netdev=None, env=None, address="127.0.0.1", gpu=None):
         self.namespace, self.user, self.rdma_core, self.netdev = namespace, user, rdma_core, netdev
         self.env = env or {}
         self.address = address
+        self.gpu = gpu
 
     def prefix(self):
         p = []
@@ -52,6 +53,8 @@ class Place:
             options.append("--rdma-core")
         if self.netdev:
             options += ["--netdev", self.netdev]
+        if self.gpu:
+            options += ["--gpu", self.gpu]
         return self.prefix() + [UHCA] + options + ["--"] + list(words)
 
     def environment(self):
