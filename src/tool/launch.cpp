@@ -50,7 +50,8 @@ std::string launch_obstacle(const std::string& path) {
   ElfFile elf;
   if (!elf.load(path)) return {};  // a script: its interpreter counts, and exec finds it
   if (!elf.is_x86_64()) return "is not an x86-64 program";
-  if (!elf.has_interpreter())
+  // Nor has the dynamic loader itself, started by its name: it preloads for the program that it is given.
+  if (!elf.has_interpreter() && !fs::path(path).filename().string().starts_with("ld-linux"))
     return "is statically linked (or a Go program): there is no dynamic loader to preload uhca into; link it dynamically";
   return {};
 }
