@@ -67,6 +67,9 @@ uhca_user_library(ibverbs verbs 1.18.65.0 src/user/verbs/libibverbs.map base Thr
 if(TARGET ibverbs)
   uhca_user_library(mlx5 mlx5 1.27.65.0 src/user/mlx5/libmlx5.map ibverbs prm base Threads::Threads ${CMAKE_DL_LIBS})
 endif()
+# Beside the others, not among them: a program sees it only with --gpu nvidia.
+uhca_user_library(cuda cuda 1.0.0 src/user/cuda/libcuda.map)
+set_target_properties(cuda PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib/uhca/nvidia)
 uhca_user_library(efa stubs/efa 1.7.65.0 src/user/stubs/efa/libefa.map)
 uhca_user_library(hns stubs/hns 1.0.65.0 src/user/stubs/hns/libhns.map)
 

@@ -29,6 +29,7 @@ inline const std::map<std::string, std::set<std::string>> kMay = {
     {"kernel/sys", {"kernel/uverbs", "kernel/cm", "kernel/gpu", "kernel/core", "kernel/mlx5_ib", "kernel/mm", "device/pci"}},
     {"user/verbs", {}},
     {"user/mlx5", {"user/verbs"}},
+    {"user/cuda", {}},
     {"user/stubs/efa", {}},
     {"user/stubs/hns", {}},
     {"tool", {"device/pci", "wire/net"}},

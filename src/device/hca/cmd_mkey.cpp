@@ -121,6 +121,8 @@ Status create_mkey(Command& c) {
   if (k->qpn != 0xffffff && c.objects().qp(k->qpn) == nullptr) return c.no_such("QP", k->qpn);
   if (Status s = c.may_use(Kind::kQp, k->qpn); s != Status::OK) return s;
 
+  // Keys over a umem need not say how large its pages are (rdma-core's test_mlx5_cuda_umem.py says nothing).
+  if (k->mode == MkeyMode::kMtt && k->log_page == 0 && c.get<prm::create_mkey_in::mkey_umem_valid>()) k->log_page = 12;
   if (k->mode == MkeyMode::kMtt) {
     if (k->length64) return c.refuse(Status::BAD_PARAM, "length64 needs physical addressing");
     if (k->log_page < 12 && !(k->free && k->log_page == 0)) return c.refuse(Status::BAD_PARAM, "pages of 2^{} bytes", k->log_page);
