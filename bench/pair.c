@@ -3,6 +3,7 @@
  * One row of the benchmark between two ends: pair ROW BYTES (server PORT GID | client HOST PORT GID). The client prints nanoseconds an
  * operation.
  */
+#define ENDS_QUEUE 256
 #include "ends.h"
 
 enum { kRegion = 1 << 22, kDepth = 16 };
@@ -118,11 +119,27 @@ static double one_sided(struct pair* p, int n, enum ibv_wr_opcode opcode, int de
   return (double)(now_ns() - start) / n;
 }
 
+/* Many WRITEs under way, one completion for every 32. */
+static double write_rate(struct pair* p, int n) {
+  enum { kEvery = 32, kUnderWay = 7 };
+  meet(p->e);
+  if (!p->e->a) return 0;
+  n = n / kEvery * kEvery;
+  int under_way = 0;
+  uint64_t start = now_ns();
+  for (int i = 1; i <= n; ++i) {
+    put(p, IBV_WR_RDMA_WRITE, 0, i % kEvery == 0);
+    if (i % kEvery == 0 && ++under_way == kUnderWay) done(p->e->scq), --under_way;
+  }
+  while (under_way-- > 0) done(p->e->scq);
+  return (double)(now_ns() - start) / n;
+}
+
 static double send_bw(struct pair* p, int n) {
   struct end* e = p->e;
   struct ibv_sge s = sge_of((const void*)(p->buf + kRegion / 2), bytes, p->mr);
   if (!e->a)
-    for (int i = 0; i < kQueue / 2; ++i) post_receive(e, 0, s);
+    for (int i = 0; i < kDepth / 2; ++i) post_receive(e, 0, s);
   meet(e);
   uint64_t start = now_ns();
   for (int i = 0; i < n + kDepth / 2; ++i) {
@@ -171,6 +188,7 @@ static double run(struct pair* p, int n) {
   if (!strcmp(row, "write_lat")) return write_lat(p, n);
   if (!strcmp(row, "read_lat")) return one_sided(p, n, IBV_WR_RDMA_READ, 1);
   if (!strcmp(row, "write_bw")) return one_sided(p, n, IBV_WR_RDMA_WRITE, kDepth / 2);
+  if (!strcmp(row, "write_rate")) return write_rate(p, n);
   if (!strcmp(row, "read_bw")) return one_sided(p, n, IBV_WR_RDMA_READ, kDepth / 2);
   if (!strcmp(row, "send_bw")) return send_bw(p, n);
   if (!strcmp(row, "poll_empty")) return poll_empty(p, n * 10);
@@ -180,6 +198,9 @@ static double run(struct pair* p, int n) {
 
 static void play(struct end* e) {
   open_end(e);
+  struct ibv_port_attr port;
+  NEED(ibv_query_port(e->ctx, 1, &port) == 0);
+  ends_mtu = port.active_mtu;
   if (!strcmp(row, "wake_lat")) NEED(e->channel = ibv_create_comp_channel(e->ctx));
   struct pair p = {e, aligned_alloc(1 << 21, kRegion), NULL};
   NEED(p.buf);
@@ -187,7 +208,8 @@ static void play(struct end* e) {
   NEED(p.mr = ibv_reg_mr(e->pd, (void*)p.buf, kRegion, kAll));
   e->me.va = (uintptr_t)p.buf;
   e->me.rkey = p.mr->rkey;
-  join(e, &kTuning);
+  static const struct tuning tuning = {7, 7, 14, 1, 1, 0};
+  join(e, &tuning);
   const char* times = getenv("BENCH_N"); /* longer, for a profiler */
   int n = times ? atoi(times) : bytes <= 4096 ? 20000 : (int)(2000000000u / bytes / 8) + 50;
   run(&p, n / 10 + 20); /* warm; the direct way opens with the first frames */

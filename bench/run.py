@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
 """Ratios of ours against a baseline, interleaved. Usage: run.py BUILD [REGEX of row names]; ROUNDS=9 by default."""
+import atexit
 import json
 import os
 import re
@@ -13,7 +14,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 BUILD = os.path.abspath(sys.argv[1])
 os.environ["UHCA_BUILD"] = BUILD
 sys.path.insert(0, os.path.join(HERE, "..", "tests", "clients"))
-from rig import Place, finish, free_port, require, stop  # noqa: E402
+from rig import Namespaces, Place, finish, free_port, require, sh, stop  # noqa: E402
 
 ROUNDS = int(os.environ.get("ROUNDS", "9"))
 PIN = [["taskset", "-c", "0"], ["taskset", "-c", "1"]]
@@ -38,6 +39,46 @@ def ours(row, size, core=False, framed=False):
         finally:
             stop(s, c)
         return value(out)
+    return run
+
+
+hosts = None  # two namespaces, for the rows of the wire
+
+
+def two_hosts():
+    global hosts
+    if hosts is None:
+        hosts = Namespaces()
+        hosts.__enter__()
+        atexit.register(hosts.__exit__)
+        for n, l in zip(hosts.names, hosts.links):
+            sh("ip", "-n", n, "link", "set", l, "mtu", "9000")
+            sh("nsenter", "--net=/run/netns/" + n, "ethtool", "-K", l, "tx-udp-segmentation", "on", check=False)
+    return hosts
+
+
+def over_wire(row, size, parts=1):
+    def run():
+        h = two_hosts()
+        a, b = h.place(0), h.place(1)
+        port, program = str(free_port()), [os.path.join(BUILD, "bin", "bench_pair"), row, str(size)]
+        s = a.start(*PIN[0], *program, "server", port, str(a.gid_index()))
+        c = b.start(*PIN[1], *program, "client", a.address, port, str(b.gid_index()))
+        try:
+            out = finish(c, 120)
+            finish(s, 30)
+        finally:
+            stop(s, c)
+        return value(out) / parts
+    return run
+
+
+def udp(row, size):
+    def run():
+        h = two_hosts()
+        ends = [w for i in (0, 1) for w in ("10.99.0.%d" % (i + 1), h.names[i])]
+        return value(subprocess.run([os.path.join(BUILD, "bin", "bench_wire"), row, str(size), *ends], check=True, stdout=subprocess.PIPE, text=True,
+                                    timeout=120).stdout)
     return run
 
 
@@ -81,6 +122,10 @@ ROWS = [
     ("rdma-core with hooks: WRITE 8 B latency / our libraries", ours("write_lat", 8, core=True), ours("write_lat", 8), "<=", 1.5),
     ("direct WRITE 64 KiB rate / framed", ours("write_bw", K64), ours("write_bw", K64, framed=True), ">=", 1.0),
     ("SEND 8 B between sleepers / eventfd wake", ours("wake_lat", 8), machine("wake", 8), "<=", 1.5),
+    ("wire SEND 8 B latency / raw UDP ping-pong", over_wire("send_lat", 8), udp("udp_lat", 8), "<=", 1.4),
+    ("wire WRITE 64 KiB rate, MTU 4096 / raw UDP loop", over_wire("write_bw", K64, parts=16), udp("udp_loop", 4096), ">=", 0.75),
+    ("wire SEND 64 KiB rate, MTU 4096 / raw UDP loop", over_wire("send_bw", K64, parts=16), udp("udp_loop", 4096), ">=", 0.75),
+    ("wire WRITE 64 B rate / raw UDP loop", over_wire("write_rate", 64), udp("udp_loop", 64), ">=", 0.4),
     ("empty poll, ns (baseline: 1 ns)", ours("poll_empty", 8), lambda: 1.0, "<=", 5),
     ("reg_mr 1 MiB, ns (baseline: 1000 ns)", ours("reg_mr", M1), lambda: 1000.0, "<=", 3),
 ]
@@ -94,6 +139,9 @@ def main():
             continue
         if "UCX" in name and not shutil.which("ucx_perftest"):
             print("%-58s left out: ucx_perftest is not installed (ucx-utils)" % name)
+            continue
+        if name.startswith("wire") and os.geteuid() != 0:
+            print("%-58s left out: needs root for network namespaces" % name)
             continue
         pairs = []
         for _ in range(ROUNDS):

@@ -25,8 +25,8 @@ int main(int argc, char** argv) {
                   "Bring in, keep and count every page that is registered, against the limit of locked memory (ulimit -l); else pages come "
                   "when they are used");
     sub->add_option("--impair", o.impair,
-                    "A bad wire: what is sent is lost, doubled, reordered, damaged (drop=0.01,dup=0.001,reorder=0.01,corrupt=0.001,"
-                    "drop_at=3:7,seed=42; all optional)")
+                    "A bad wire: what is sent is lost, doubled, reordered, damaged, delayed, paced (drop=0.01,dup=0.001,reorder=0.01,"
+                    "corrupt=0.001,drop_at=3:7,delay=50us,rate=10g,seed=42; all optional)")
         ->type_name("RULES");
     sub->add_flag("--no-congestion-control", o.no_congestion_control,
                   "Do not mark packets as ECN-capable, answer no marks, do not slow down for notifications");

@@ -7,7 +7,7 @@ import signal
 import time
 
 from cases_robust import program, residue
-from rig import Failure, Namespaces, Place, finish, free_port, output, pingpong, require, stop, wait_listening
+from rig import Failure, Namespaces, Place, finish, free_port, output, perftest, pingpong, require, stop, wait_listening
 
 
 class Crowd:
@@ -94,10 +94,21 @@ def impaired(place, other, *options):
         require("transport retry counter exceeded (12)" in failed and "100 iters" in through and "invalid data" not in failed, str(e))
 
 
+def slow_line(place, option, least, most):
+    """perftest sees the line that `uhca run --impair` makes."""
+    slow = Place(env={"UHCA_IMPAIR": option})
+    program, words, column = ("ib_send_lat", ["-n", "200", "-s", "8"], 2) if "delay" in option else ("ib_write_bw", ["-n", "100", "-s", "65536"], 3)
+    out = perftest(slow, slow, program, *words)[1]
+    row = [l.split() for l in out.splitlines() if re.match(r"^ *\d+ +\d+ +[\d.]+", l)][0]
+    require(least <= float(row[column]) <= most, "%s: %s of %s:\n%s" % (program, row[column], option, out))
+
+
 def register(runner):
     long = bool(os.environ.get("UHCA_LONG"))
     here = Place()
     runner.case("impaired/one host", impaired, here, here, "-s", "20000")
+    runner.case("a long line", slow_line, here, "delay=300us", 300, 3000)
+    runner.case("a narrow line", slow_line, here, "rate=400m", 4, 48)
     with Namespaces() as hosts:
         runner.case("impaired/two hosts", impaired, hosts.place(0), hosts.place(1), "-s", "20000")
         runner.case("one of the functions of a host is stopped", stopped, hosts, 60 if long else 0)

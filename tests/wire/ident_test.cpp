@@ -176,9 +176,62 @@ TEST(Impair, BusyFramesAreNotCounted) {
   EXPECT_EQ(r.frames.size(), 1u);
 }
 
+TEST(Impair, ALongLine) {
+  Recorder r;
+  NoSink none;
+  VirtualClock clock;
+  Impair port(r, *parse_impair_rules("delay=50us"), clock);
+  EXPECT_EQ(port.service(clock.now()), kNever);
+  EXPECT_EQ(port.send(numbered(1)), Send::kSent);
+  clock.advance(20'000);
+  EXPECT_EQ(port.send(numbered(2)), Send::kSent);
+  EXPECT_EQ(port.service(clock.now()), clock.now() + 30'000);
+  clock.advance(29'999);
+  port.poll(none, 1, false);
+  EXPECT_TRUE(r.frames.empty());
+  clock.advance(1);
+  port.poll(none, 1, false);
+  ASSERT_EQ(r.frames.size(), 1u);
+  EXPECT_EQ(r.frames[0], numbered(1));
+  EXPECT_EQ(port.service(clock.now()), clock.now() + 20'000);
+  clock.advance(20'000);
+  r.answer = Send::kBusy;  // stays until there is room
+  port.poll(none, 1, false);
+  EXPECT_EQ(r.frames.size(), 1u);
+  r.answer = Send::kSent;
+  port.poll(none, 1, false);
+  ASSERT_EQ(r.frames.size(), 2u);
+  EXPECT_EQ(r.frames[1], numbered(2));
+  EXPECT_EQ(port.service(clock.now()), kNever);
+}
+
+TEST(Impair, ANarrowLine) {
+  Recorder r;
+  NoSink none;
+  VirtualClock clock;
+  Impair port(r, *parse_impair_rules("rate=8m"), clock);  // a byte in a microsecond
+  const Nanos each = (numbered(1).size() + SlowLine::kOverhead) * 1000;
+  std::size_t taken = 0;
+  while (port.send(numbered(static_cast<std::uint32_t>(taken))) == Send::kSent) ++taken;
+  EXPECT_EQ(taken, SlowLine::kQueue);
+  for (std::size_t i = 0; i < taken; ++i) {
+    clock.advance(each - 1);
+    port.poll(none, 1, false);
+    EXPECT_EQ(r.frames.size(), i);
+    clock.advance(1);
+    port.poll(none, 1, false);
+    EXPECT_EQ(r.frames.size(), i + 1);
+  }
+  // A pause is no credit.
+  clock.advance(1'000'000'000);
+  EXPECT_EQ(port.send(numbered(1)), Send::kSent);
+  port.poll(none, 1, false);
+  EXPECT_EQ(r.frames.size(), taken);
+}
+
 TEST(Impair, BadRulesAreRefused) {
-  for (const char* bad :
-       {"drop", "drop=", "drop=2", "drop=-1", "drop=x", "loss=0.1", "drop_at=0", "drop_at=1:", "drop_at=", "seed=-1", "drop=nan"}) {
+  for (const char* bad : {"drop", "drop=", "drop=2", "drop=-1", "drop=x", "loss=0.1", "drop_at=0", "drop_at=1:", "drop_at=", "seed=-1",
+                          "drop=nan", "delay=5", "delay=-1us", "delay=us", "delay=9999999s", "rate=0", "rate=1t", "rate=", "rate=-1"}) {
     if (std::string_view(bad) == "drop_at=1:") continue;  // a trailing colon ends the list
     EXPECT_EQ(parse_impair_rules(bad).code(), EINVAL) << bad;
   }

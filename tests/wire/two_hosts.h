@@ -68,6 +68,7 @@ class TwoHosts {
     enter(ns);
     Send s;
     while ((s = u.send(f)) == Send::kBusy) std::this_thread::yield();
+    u.flush();
     return s;
   }
   Send send_from_a(Uplink& a, Frame f) { return send_from(a_ns_, a, f); }

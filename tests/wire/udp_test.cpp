@@ -17,6 +17,7 @@
 #include <functional>
 #include <map>
 #include <thread>
+#include <utility>
 
 #include "base/fd.h"
 #include "wire/net/uplink.h"
@@ -140,7 +141,7 @@ TEST_F(Udp, ForeignIdentifications) {
   std::size_t sent = 0, damaged = 0;
   for (std::uint32_t i = 0; i < 300; ++i) {
     Packet p = packet(false, qb, i, std::span(bytes).first(g() % 1025)), q;
-    p.net.identification = static_cast<std::uint16_t>(1 + g() % 65535);  // the kernel would choose one for 0
+    p.net.identification = static_cast<std::uint16_t>(64 + g() % 65472);  // smaller ones count segments
     auto f = frame_of(p);
     if (i % 3 == 0) {  // without DF
       f[20] = std::byte{0};
@@ -335,16 +336,110 @@ TEST_F(Udp, WhatTheNetdevCannotCarryIsLost) {
   enter(a_ns_);
   ASSERT_EQ(std::system(("ip -n " + na_ + " link set ua mtu 1500").c_str()), 0);
   auto bytes = counting(4096);
-  EXPECT_EQ(a->send(frame_of(packet(false, 0x5000, 1, bytes))), Send::kUnreachable);
-  EXPECT_EQ(a->send(frame_of(packet(true, 0x5000, 1, bytes))), Send::kUnreachable);
+  std::uint64_t lost = 0;
+  auto loses = [&](const Packet& p, unsigned times = 1) {
+    for (unsigned i = 0; i < times; ++i) EXPECT_EQ(a->send(frame_of(p)), Send::kSent);
+    a->flush();
+    std::uint64_t before = std::exchange(lost, a->counters().tx_unreachable.get());
+    return lost - before;
+  };
+  EXPECT_EQ(loses(packet(false, 0x5000, 1, bytes)), 1u);
+  EXPECT_EQ(loses(packet(true, 0x5000, 1, bytes)), 1u);
+  EXPECT_EQ(loses(packet(false, 0x5000, 1, bytes), 3), 3u);
   auto small = std::span(bytes).first(1024);
-  EXPECT_EQ(a->send(frame_of(packet(false, 0x5000, 2, small))), Send::kSent);
+  EXPECT_EQ(loses(packet(false, 0x5000, 2, small)), 0u);
   Packet foreign = packet(false, 0x5000, 3, small);
   foreign.net.sgid = gid4(10, 99, 0, 1);  // not an address of this host
-  EXPECT_EQ(a->send(frame_of(foreign)), Send::kUnreachable);
+  EXPECT_EQ(loses(foreign), 1u);
   Packet nowhere = packet(false, 0x5000, 4, small);
   nowhere.net.dgid = gid4(172, 31, 0, 1);
-  EXPECT_EQ(a->send(frame_of(nowhere)), Send::kUnreachable);
+  EXPECT_EQ(loses(nowhere), 1u);
+  EXPECT_EQ(loses(packet(false, 0x5000, 5, small), 20), 0u) << "segmentation is still in use";
+}
+
+// Frames along one path leave as one datagram of the kernel's; another path, another size in front or too many end it. Each arrives, in
+// order.
+TEST_F(Udp, FramesThatFollowEachOtherLeaveTogether) {
+  auto a = in_a(), b = in_b();
+  std::uint32_t qb = b->lease_block();
+  auto bytes = counting(4096);
+  Collector c;
+  for (bool v6 : {false, true}) {
+    c.frames.clear();
+    std::uint32_t psn = 0;
+    auto send = [&](std::size_t size, std::uint8_t tos = 2, std::uint16_t sport = 0xc123) {
+      Packet p = packet(v6, qb, psn++, std::span(bytes).first(size));
+      p.net.traffic_class = tos;
+      p.net.hop_limit = 64;
+      p.net.udp_sport = sport;
+      ASSERT_EQ(a->send(frame_of(p)), Send::kSent);
+    };
+    for (int i = 0; i < 40; ++i) send(4096);  // more than one datagram holds
+    for (int i = 0; i < 5; ++i) send(4096);
+    send(100);  // the last, shorter one
+    send(100);
+    send(200);
+    for (int i = 0; i < 100; ++i) send(8);  // more than there may be segments
+    for (int i = 0; i < 6; ++i) send(8, static_cast<std::uint8_t>(2 + 4 * (i / 3)));
+    for (int i = 0; i < 6; ++i) send(8, 2, static_cast<std::uint16_t>(0xc200 + i / 3));
+    a->flush();
+    poll_b_until(*b, c, psn);
+    for (std::uint32_t i = 0; i < psn; ++i) {
+      Packet q;
+      ASSERT_EQ(parse(c.frames[i], q), ParseError::kNone) << i;
+      EXPECT_EQ(q.bth.psn, i);
+      ASSERT_TRUE(std::equal(q.payload.begin(), q.payload.end(), bytes.begin()));
+    }
+  }
+  EXPECT_EQ(b->counters().ident_solved.get() + b->counters().ident_unsolved.get() + b->counters().udp_dropped.get(), 0u);
+  EXPECT_EQ(a->counters().udp_ports_taken.get(), 0u);
+}
+
+// A budget that ends inside of a datagram: the rest comes with the next polls.
+TEST_F(Udp, ABudgetIsKept) {
+  auto a = in_a(), b = in_b();
+  std::uint32_t qb = b->lease_block();
+  auto bytes = counting(64);
+  for (std::uint32_t i = 0; i < 30; ++i) {
+    Packet p = packet(false, qb, i, bytes);
+    p.net = packet(false, qb, 0, bytes).net;
+    ASSERT_EQ(a->send(frame_of(p)), Send::kSent);
+  }
+  a->flush();
+  Collector c;
+  unsigned most = 0;
+  for (int i = 0; i < 100000 && c.frames.size() < 30; ++i) {
+    std::size_t before = c.frames.size();
+    EXPECT_LE(b->poll(c, 4, true), 4u);
+    most = std::max(most, static_cast<unsigned>(c.frames.size() - before));
+  }
+  EXPECT_EQ(c.frames.size(), 30u);
+  EXPECT_EQ(most, 4u);
+}
+
+// The port that a program asks for is another one's: said, counted, and another port is used.
+TEST_F(Udp, ASourcePortThatIsTaken) {
+  auto a = in_a(), b = in_b();
+  std::uint32_t qb = b->lease_block();
+  enter(a_ns_);
+  int other = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  sockaddr_in at{};
+  at.sin_family = AF_INET;
+  at.sin_port = htons(0xd001);
+  ASSERT_EQ(bind(other, reinterpret_cast<sockaddr*>(&at), sizeof at), 0);
+  Collector c;
+  auto bytes = counting(64);
+  std::uint32_t sent = 0;
+  for (std::uint16_t sport : {0xd000, 0xd001, 0xd001}) {
+    Packet p = packet(false, qb, sent, bytes), q;
+    p.net.udp_sport = sport;
+    ASSERT_EQ(send_from_a(*a, frame_of(p)), Send::kSent);
+    poll_b_until(*b, c, ++sent);
+    ASSERT_EQ(parse(c.frames.back(), q), ParseError::kNone);
+    EXPECT_EQ(q.net.udp_sport == sport, sport == 0xd000);
+  }
+  EXPECT_GE(a->counters().udp_ports_taken.get(), 1u);
+  close(other);
 }
 
 }  // namespace

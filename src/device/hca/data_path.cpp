@@ -105,6 +105,10 @@ void DataPath::note_work() {
   impl_->lane.note_work();
 }
 
+void DataPath::flush() {
+  impl_->lane.flush(false);
+}
+
 bool DataPath::drive(bool thorough) {
   return impl_->lane.drive(thorough);
 }

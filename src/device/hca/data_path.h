@@ -51,6 +51,8 @@ class DataPath {
   void look_at_cq(Cq& cq);
 
   // ---- running
+  // Nothing that was sent waits any longer (Lane::flush).
+  void flush();
   bool drive(bool thorough);
   void set_idle_watch(pci::IdleWatch* watch);
   void note_work();  // at the end of every entry but drive()

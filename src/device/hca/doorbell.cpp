@@ -62,6 +62,8 @@ void blue_flame_write(Lane& lane, std::uint64_t offset, std::uint32_t uar, const
 
 void look_at_send_queue(Lane& lane, Qp& qp) {
   QpTransport& t = *qp.transport;
+  bool under_way = false;
+  lane.note_post();
   switch (qp.state) {
     case QpState::kErr:
     case QpState::kSqErr: flush_posts(lane, qp); break;
@@ -72,11 +74,13 @@ void look_at_send_queue(Lane& lane, Qp& qp) {
       }
       if (qp.transport->req.done == qp.transport->req.posted) break;
       if (trace::on()) trace::Event("doorbell", "SQ").hex("qpn", qp.qpn).num("posted", t.req.posted).num("fetched", t.req.fetched);
+      under_way = is_reliable(qp.type) && t.req.una_psn != t.req.max_psn;
       run_requester(lane, qp);
       break;
     default: break;  // looked at again when the QP gets there
   }
   lane.settle();
+  if (!under_way || !lane.attended()) lane.flush(false);
 }
 
 }  // namespace uhca::hca

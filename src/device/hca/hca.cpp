@@ -101,7 +101,10 @@ void Hca::write_register(std::uint64_t offset, std::uint32_t value) {
         commands_->set_queue_low(1u << 8);  // the state that the driver waits for: disabled
       }
       break;
-    case kDoorbell: commands_->ring(value); break;
+    case kDoorbell:
+      data_path_->flush();  // a QP that goes has answered first
+      commands_->ring(value);
+      break;
     default: break;  // read-only or without effect (clear_int, health_syndrome)
   }
 }

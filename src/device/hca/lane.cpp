@@ -40,11 +40,11 @@ const char* wrong_path(const Qp& qp, const wire::Packet& p) {
   return nullptr;
 }
 
-// Since the last poll, as far as that can be seen without another one.
+// Since the last poll, as far as that can be seen without another one (which the program will ask for if it still waits).
 bool more_has_come(wire::Port& port) {
   const std::uint32_t* words[pci::IdleWatch::kWords];
   const unsigned n = port.quiet_words(words);
-  if (n == wire::Port::kMustPoll) return true;
+  if (n == wire::Port::kMustPoll) return false;
   return std::any_of(words, words + n, [](const std::uint32_t* w) { return __atomic_load_n(w, __ATOMIC_RELAXED) != 0; });
 }
 
@@ -75,7 +75,7 @@ void Lane::reset_congestion() {
   if (!hca.config().congestion_control) congestion.notify = congestion.react = 0;
 }
 
-void Lane::receive(wire::Frame frame) {
+void Lane::receive(wire::Frame frame, bool icrc_known) {
   need_time();
   counters.port_rx.add(frame);
   if (!is_for_rdma(*this, frame)) {
@@ -85,7 +85,7 @@ void Lane::receive(wire::Frame frame) {
   ++counters.rx_frames;
   counters.rdma_rx.add(frame);
   wire::Packet p;
-  wire::ParseError e = wire::parse(frame, p);
+  wire::ParseError e = wire::parse(frame, p, icrc_known);
   if (e == wire::ParseError::kNotRoce) {
     ++counters.rx_discards;  // plain Ethernet, and no driver of that half
     return;
@@ -175,6 +175,9 @@ bool Lane::drive(bool thorough) {
   // An empty poll may go without the time: timers are late by a few polls at most.
   fresh = false;
   if (thorough || pace_at != kNever || event_at != kNever || ++stale_drives >= hca.config().drives_per_clock) stamp();
+  if (answered) posts_after = 0;
+  answered = false;
+  flush(false);
   bool did = deliver_loopback(*this);
   for (unsigned round = 0; round < kRoundsPerDrive; ++round) {
     unsigned n = port.poll(*this, kPollBudget, thorough && round == 0);
@@ -214,6 +217,8 @@ bool Lane::drive(bool thorough) {
     }
   }
   if (thorough && flush_raw_queues_in_error(*this)) did = true;
+  answered = frames_wait && !requests_wait;
+  flush(posts_after == kTrusted && attended());
   if (idle != nullptr) publish_idle();
   return did;
 }
@@ -222,11 +227,13 @@ void Lane::publish_idle() {
   const std::uint32_t* words[pci::IdleWatch::kWords];
   const unsigned n = work_waits() ? wire::Port::kMustPoll : port.quiet_words(words);
   n == wire::Port::kMustPoll ? idle->close() : idle->publish({words, n}, timers.earliest());
+  idle->set_eager(frames_wait || port.wants_polls());
 }
 
 void Lane::note_work() {
   if (idle == nullptr) return;
   if (work_waits()) idle->close();
+  if (frames_wait) idle->set_eager(true);
   if (timers.earliest() != idle->deadline()) idle->set_deadline(timers.earliest());
 }
 
@@ -279,6 +286,16 @@ bool Lane::run_work() {
   if (run_send_queues(*this)) did = true;
   settle();
   return did;
+}
+
+bool Lane::attended() const {
+  return idle != nullptr && idle->attended();
+}
+
+void Lane::flush(bool answers_may_wait) {
+  if (!frames_wait || (answers_may_wait && !requests_wait)) return;
+  frames_wait = requests_wait = false;
+  port.flush();
 }
 
 void Lane::settle() {

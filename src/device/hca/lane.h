@@ -80,7 +80,9 @@ struct Lane final : wire::FrameSink {
   wire::PeerFunction* host_out = nullptr;  // whom the packet that is being built goes to, as a host packet; nullptr: it is a frame
 
   // wire::FrameSink: parses, finds the QP, hands over to responder or completer.
-  void receive(wire::Frame frame) override;
+  void receive(wire::Frame frame) override { receive(frame, false); }
+  void receive_checked(wire::Frame frame) override { receive(frame, true); }
+  void receive(wire::Frame frame, bool icrc_known);
   // The same for host packets (host_packet.h).
   void receive_record(std::span<const std::byte> record) override;
 
@@ -99,6 +101,20 @@ struct Lane final : wire::FrameSink {
   // Puts the QP at the end of the work list unless it is there.
   void schedule(Qp& qp);
   void unschedule(Qp& qp);
+  // Frames have been given to the port that may wait there, as long as the program polls again and again (attended): its next poll lets
+  // them leave. Answers wait for what the program may post now that it has a completion, if it has done so the last few times. Requests
+  // wait for those that are posted next, while others of their QP are under way (as Nagle's algorithm has it).
+  bool frames_wait = false, requests_wait = false;
+  bool answered = false;     // the last drive() made answers
+  unsigned posts_after = 0;  // how often in a row a post came next, up to kTrusted
+  static constexpr unsigned kTrusted = 4;
+  bool attended() const;
+  void flush(bool answers_may_wait);
+  void note_post() {
+    if (answered) posts_after = std::min(posts_after + 1, kTrusted);
+    answered = false;
+  }
+
   // Lets every QP of the work list send once. True: something was sent.
   bool run_work();
   // Errors that came up while something else was going on (CQ overruns).

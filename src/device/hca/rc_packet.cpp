@@ -67,6 +67,8 @@ Tx finish_packet(Lane& lane, std::uint32_t qpn, const wire::Packet& p) {
     ++lane.counters.tx_busy;
     return Tx::kBusy;
   }
+  lane.frames_wait = true;
+  if (wire::has(wire::info(p.bth.opcode).props, wire::Prop::kRequest)) lane.requests_wait = true;
   ++lane.counters.tx_frames;
   lane.counters.rdma_tx.add(frame);
   lane.counters.port_tx.add(frame);

@@ -21,7 +21,7 @@ class IdleWatch {
   bool poll_may_rest() {
     if (!attended_.load(std::memory_order_relaxed)) return false;
     if (!seen_.load(std::memory_order_relaxed)) seen_.store(true, std::memory_order_relaxed);
-    return nothing_came();
+    return !eager_.load(std::memory_order_relaxed) && nothing_came();
   }
 
   // ---- any thread
@@ -41,7 +41,11 @@ class IdleWatch {
     for (std::size_t i = 0; i < words.size(); ++i) words_[i].store(words[i], std::memory_order_relaxed);
     count_.store(static_cast<unsigned>(words.size()), std::memory_order_relaxed);
   }
-  // Every poll must go in.
+  // Every poll goes in, though nothing need have come: frames come by socket just now, or wait to be sent.
+  void set_eager(bool on) {
+    if (eager_.load(std::memory_order_relaxed) != on) eager_.store(on, std::memory_order_relaxed);
+  }
+  // Every poll must go in, and so must whoever has posted.
   void close() { count_.store(kClosed, std::memory_order_relaxed); }
   bool closed() const { return count_.load(std::memory_order_relaxed) > kWords; }
   void set_deadline(Nanos deadline) { deadline_.store(deadline, std::memory_order_relaxed); }
@@ -50,13 +54,14 @@ class IdleWatch {
   // ---- the home
   // Only while threads poll again and again is there anybody who looks.
   void attend(bool on) { attended_.store(on, std::memory_order_relaxed); }
+  bool attended() const { return attended_.load(std::memory_order_relaxed); }
   // Whether anybody has polled since the last call.
   bool take_seen() { return seen_.load(std::memory_order_relaxed) && seen_.exchange(false, std::memory_order_relaxed); }
 
  private:
   static constexpr unsigned kClosed = ~0u;
 
-  std::atomic<bool> attended_{false};
+  std::atomic<bool> attended_{false}, eager_{false};
   std::atomic<unsigned> count_{kClosed};
   std::atomic<const std::uint32_t*> words_[kWords]{};
   std::atomic<Nanos> deadline_{0};

@@ -24,10 +24,11 @@ struct UplinkCounters {
   Counter tx_malformed;    // of those: no RoCE packet
   // frames received, by way
   Counter rx_loopback, rx_switch, rx_udp;
-  Counter udp_handed_on;   // came over UDP for another function of this host
-  Counter udp_dropped;     // could not be handed on, truncated, or without the ancillary data
-  Counter ident_solved;    // IPv4 Identification recovered from the ICRC
-  Counter ident_unsolved;  // no Identification explains the ICRC: handed up, where parse() says kBadIcrc
+  Counter udp_handed_on;    // came over UDP for another function of this host
+  Counter udp_dropped;      // could not be handed on, truncated, or without the ancillary data
+  Counter udp_ports_taken;  // source ports that were asked for and are another program's
+  Counter ident_solved;     // IPv4 Identification recovered from the ICRC
+  Counter ident_unsolved;   // no Identification explains the ICRC: handed up, where parse() says kBadIcrc
   // links of the host switch
   Counter links_opened;  // by us
   Counter links_accepted;

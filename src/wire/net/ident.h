@@ -4,8 +4,8 @@
 // A UDP socket hides the IPv4 Identification and the DF flag of what it received, but the ICRC covers both. So the receiver
 // computes the ICRC with a guess (0, DF) and explains the difference by the two fields: the difference, run backwards
 // to their place in the packet, is nothing but their 16 + 1 bits, or the packet is damaged. 2^17 of 2^32 differences can
-// be explained, so a damaged packet passes with probability 2^-15 where the solver has to be asked, and 2^-32 where the
-// guess is binding (see IdentMemory).
+// be explained, so a damaged packet passes with probability 2^-15 where the solver has to be asked, and 2^-26 where the peer
+// is known to leave the Identification to a kernel that counts segments (see IdentMemory).
 #pragma once
 
 #include <array>
@@ -29,8 +29,8 @@ struct Identification {
 // `ip_bytes`: the IP packet without the ICRC. `computed`: its ICRC with Identification 0 and DF set. Both as icrc() returns it.
 Identification solve_identification(std::uint32_t received, std::uint32_t computed, std::size_t ip_bytes);
 
-// Which peers always send Identification 0 with DF (Linux UDP sockets that probe the path MTU, so this project's own ports):
-// from those, anything else is damage. Direct-mapped by address; forgets on collision.
+// Which peers always send DF and an Identification that is 0, or counts the segments of a datagram (Linux UDP sockets that probe the path
+// MTU, so this project's own ports): from those, anything else is damage. Direct-mapped by address; forgets on collision.
 class IdentMemory {
  public:
   // Whether a packet of this peer whose guess failed may be explained by the solver.

@@ -18,6 +18,27 @@ bool whole_number(const std::string& s, std::uint64_t& v) {
   return *end == 0;
 }
 
+// A number and one of the units behind it.
+struct Unit {
+  const char* name;
+  double times;
+};
+template <std::size_t N>
+bool quantity(const std::string& s, const Unit (&units)[N], std::uint64_t& v) {
+  char* end = nullptr;
+  const double d = std::strtod(s.c_str(), &end);
+  if (s.empty() || s[0] < '0' || s[0] > '9') return false;
+  for (const Unit& u : units) {
+    if (std::strcmp(end, u.name) != 0) continue;
+    if (!(d * u.times < 1e15)) return false;
+    v = static_cast<std::uint64_t>(d * u.times);
+    return true;
+  }
+  return false;
+}
+constexpr Unit kTimes[] = {{"ns", 1}, {"us", 1e3}, {"ms", 1e6}, {"s", 1e9}};
+constexpr Unit kRates[] = {{"", 1}, {"k", 1e3}, {"m", 1e6}, {"g", 1e9}};
+
 bool probability(const std::string& s, std::uint32_t& p) {
   char* end = nullptr;
   double d = std::strtod(s.c_str(), &end);
@@ -40,6 +61,8 @@ Result<ImpairRules> parse_impair_rules(std::string_view text) {
     if (key == "dup") good = probability(value, r.duplicate);
     if (key == "reorder") good = probability(value, r.reorder);
     if (key == "corrupt") good = probability(value, r.corrupt);
+    if (key == "delay") good = quantity(value, kTimes, r.delay);
+    if (key == "rate") good = quantity(value, kRates, r.rate) && r.rate > 0;
     if (key == "seed") good = whole_number(value, r.seed);
     if (key == "drop_at") {
       std::string_view list = value;
@@ -56,8 +79,13 @@ Result<ImpairRules> parse_impair_rules(std::string_view text) {
   return r;
 }
 
-Impair::Impair(Port& inner, ImpairRules rules)
-    : inner_(inner), rules_(std::move(rules)), state_(rules_.seed * 0x9e3779b97f4a7c15 + 1), held_(kMaxFrame), scratch_(kMaxFrame) {}
+Impair::Impair(Port& inner, ImpairRules rules, const Clock& clock)
+    : inner_(inner),
+      rules_(std::move(rules)),
+      line_(inner, rules_.rate, rules_.delay, clock),
+      state_(rules_.seed * 0x9e3779b97f4a7c15 + 1),
+      held_(kMaxFrame),
+      scratch_(kMaxFrame) {}
 
 // splitmix64.
 std::uint64_t Impair::random() {
@@ -75,9 +103,9 @@ void Impair::release_held() {
 }
 
 Send Impair::pass(Frame frame) {
-  Send s = inner_.send(frame);
+  Send s = forward(frame);
   if (s == Send::kSent && chance(rules_.duplicate)) {
-    if (inner_.send(frame) == Send::kSent) duplicated.add();
+    if (forward(frame) == Send::kSent) duplicated.add();
   }
   return s;
 }
@@ -115,6 +143,7 @@ Send Impair::send(Frame frame) {
 
 unsigned Impair::poll(FrameSink& sink, unsigned budget, bool thorough) {
   release_held();
+  if (line_.slow()) line_.release();
   return inner_.poll(sink, budget, thorough);
 }
 

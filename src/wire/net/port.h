@@ -22,6 +22,8 @@ class FrameSink {
   virtual ~FrameSink() = default;
   // The frame is valid during the call only. The sink may send on the port from inside the call.
   virtual void receive(Frame frame) = 0;
+  // The same for a frame whose ICRC the port has computed, and found right.
+  virtual void receive_checked(Frame frame) { receive(frame); }
   // What a function of this host and user has put together with Port::begin_record(). It may change while it is looked at: whoever wrote it
   // runs on. Ports without such peers never call this.
   virtual void receive_record(std::span<const std::byte> record) { static_cast<void>(record); }
@@ -41,6 +43,9 @@ class Port {
 
   virtual Send send(Frame frame) = 0;
 
+  // Frames may wait in the port for those that follow them, to leave together: this ends their waiting.
+  virtual void flush() {}
+
   // Hands at most `budget` received frames to the sink and returns how many. Cheap when nothing arrived: no system call on
   // every call (sockets are looked at every N calls, or when `thorough`).
   virtual unsigned poll(FrameSink& sink, unsigned budget, bool thorough) = 0;
@@ -52,6 +57,9 @@ class Port {
     static_cast<void>(words);
     return kMustPoll;
   }
+
+  // What comes by socket comes just now: a poll is worth its system call.
+  virtual bool wants_polls() const { return false; }
 
   // The function of this host that has this QPN, when it has shown its area to us; valid until the next send or poll. nullptr: another
   // host, our own, another user's, or not known yet (frames towards it make it known).

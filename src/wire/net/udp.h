@@ -2,11 +2,12 @@
 // RoCEv2 over the host's own UDP sockets: no privilege, no raw sockets. Real counterpart: the encapsulation half of a NIC's
 // Ethernet port; rxe_net.c in Linux.
 //
-// Sent: the datagram behind the UDP header of a given frame; source address, TOS and TTL of the frame are asked of the kernel; IPv4 leaves
-// with Identification 0 and DF. Where what leaves differs from what the ICRC was computed for (source port, Identification), the ICRC is
-// corrected. Received: the frame is rebuilt around the datagram. The source MAC is unknown and 0; the flow label is 0; the Identification
-// comes from ident.h. Sources: ip(7), ipv6(7), udp(7); net/ipv4/ip_output.c and route.c (Identification 0 for unconnected sockets with DF).
+// Sent: udp_send.h. Received: the kernel may have put datagrams of one flow together (UDP_GRO), which are taken apart again, and the frame
+// is rebuilt around each. The source MAC is unknown and 0; the flow label is 0; the Identification comes from ident.h. Sources: ip(7),
+// ipv6(7), udp(7).
 #pragma once
+
+#include <sys/socket.h>
 
 #include <array>
 #include <atomic>
@@ -22,6 +23,7 @@
 #include "wire/net/peek.h"
 #include "wire/net/port.h"
 #include "wire/net/switch.h"
+#include "wire/net/udp_send.h"
 
 namespace uhca::wire {
 
@@ -34,9 +36,13 @@ class UdpPort {
   UdpPort& operator=(const UdpPort&) = delete;
 
   // ---- engine
-  Send send(Frame frame, const Route& route);
-  unsigned poll(FrameSink& sink, unsigned budget);
+  Send send(Frame frame, const Route& route) { return tx_.send(frame, route); }
+  void flush() { tx_.flush(); }
+  // The socket of the family that has had no frame for longer is looked at now and then only, unless `thorough`.
+  unsigned poll(FrameSink& sink, unsigned budget, bool thorough);
   void want_group(const Gid& gid, bool wanted);
+  // Something has been taken from the sockets and not been handed on yet.
+  bool holds_frames() const { return at_ < fetched_; }
 
   // ---- service side
   // Binds 4791 for the families that are not bound yet. Returns when to try again (kNever: both are bound or impossible).
@@ -44,19 +50,18 @@ class UdpPort {
   void arm(bool readable);
   bool bound(bool ipv6) const { return rx_[ipv6].load(std::memory_order_relaxed) >= 0; }
 
-  static constexpr unsigned kPool = 8;  // source ports per family
-  static constexpr std::uint16_t kFirstSourcePort = 0xc000;
   static constexpr Nanos kRetry = 5'000'000'000;
 
  private:
-  struct TxSocket {
-    Source source{Source::Kind::kUdpTx, -1};
-    std::uint16_t port = 0;
-  };
+  struct Datagram;
   struct Batch;
-  TxSocket* tx_socket(bool ipv6, std::uint16_t wanted);
   void join(int s, bool ipv6, const Gid& gid, bool on) const;
-  bool rebuild(bool ipv6, unsigned i, std::size_t bytes, Frame& out);
+  bool fetch(bool ipv6);
+  unsigned deliver(FrameSink& sink, unsigned budget);
+  static Datagram describe(bool ipv6, mmsghdr& message, const sockaddr_storage& sender);
+  // `checked`: the ICRC has been found right on the way.
+  Frame rebuild(const Datagram& d, std::byte* payload, std::size_t bytes, unsigned place, bool& checked);
+  bool find_identification(std::uint8_t* ip, std::size_t covered, unsigned place);
 
   NetdevInfo netdev_;
   int epoll_;
@@ -66,9 +71,13 @@ class UdpPort {
   std::mutex groups_lock_;  // engine and service side
   std::vector<Gid> groups_;
   std::array<bool, 2> impossible_{};
-  std::array<std::array<TxSocket, kPool>, 2> tx_{};
+  UdpSender tx_;
   IdentMemory idents_;
-  std::unique_ptr<Batch> batch_;
+  std::unique_ptr<Batch> batch_;   // what was taken from a socket last
+  unsigned fetched_ = 0, at_ = 0;  // datagrams of it; the next one
+  std::size_t offset_ = 0;         // in that one
+  bool last_ipv6_ = false;         // the family of the last frame
+  unsigned looks_ = 0;
 };
 
 }  // namespace uhca::wire

@@ -26,8 +26,9 @@ namespace {
 
 // In polls. A program that polls again and again comes here with every 32nd poll only, unless something has come (pci/idle_watch.h).
 constexpr std::uint32_t kUdpEvery = 4;
-constexpr std::uint32_t kServiceEvery = 64;     // for programs whose service thread gets no CPU
-constexpr std::uint32_t kUdpQuietAfter = 1024;  // looks without a frame
+constexpr std::uint32_t kServiceEvery = 64;  // for programs whose service thread gets no CPU
+constexpr std::uint32_t kUdpBusyFor = 64;    // looks without a frame: until then every poll looks
+constexpr std::uint32_t kUdpQuietAfter = 1024;
 // Looking costs a system call: not sooner after the last time.
 constexpr Nanos kUdpRest = 1'000, kUdpQuietRest = 10'000, kServiceRest = 50'000;
 constexpr Nanos kAddressRefresh = 1'000'000'000;
@@ -129,7 +130,7 @@ bool Uplink::is_local(const Gid& gid) {
   if (found_any_ && same_gid(gid, found_local_) && !addresses_stale_.load(std::memory_order_relaxed)) return true;
   if (is_mapped(gid) && gid[12] == 127) return true;  // all of 127/8
   if (addresses_stale_.load(std::memory_order_relaxed) && addresses_stale_.exchange(false, std::memory_order_acquire)) {
-    found_any_ = false;
+    found_any_ = found_foreign_ = false;
     auto list = local_addresses();
     if (list.ok()) {
       local_ = std::move(*list);
@@ -138,10 +139,14 @@ bool Uplink::is_local(const Gid& gid) {
     }
   }
   // The default GID is there whether the interface has that address or not.
+  if (found_foreign_ && same_gid(gid, foreign_)) return false;
   const bool yes = gid == netdev_.default_gid || std::find(local_.begin(), local_.end(), gid) != local_.end();
   if (yes) {
     found_local_ = gid;
     found_any_ = true;
+  } else {
+    foreign_ = gid;
+    found_foreign_ = true;
   }
   return yes;
 }
@@ -279,6 +284,11 @@ Send Uplink::send(Frame frame) {
   return s;
 }
 
+void Uplink::flush() {
+  KeepErrno keep;
+  if (udp_) udp_->flush();
+}
+
 Send Uplink::send_ethernet(Frame frame) {
   if (own_mac_) return send(frame);
   KeepErrno keep;
@@ -302,27 +312,39 @@ void Uplink::want_ethernet(bool wanted) {
   if (Status s = join_ethernet(); !s.ok()) log::error("no Ethernet frames of other functions will arrive ({})", s.code());
 }
 
+bool Uplink::wants_polls() const {
+  return udp_silence_ < kUdpBusyFor || (udp_ && udp_->holds_frames());
+}
+
 class Uplink::HandOn final : public FrameSink {
  public:
   HandOn(Uplink& u, FrameSink& sink) : u_(u), sink_(sink) {}
   void receive(Frame frame) override {
+    if (!handed_on(frame)) sink_.receive(frame);
+  }
+  void receive_checked(Frame frame) override {
+    if (!handed_on(frame)) sink_.receive_checked(frame);
+  }
+
+ private:
+  // Or dropped.
+  bool handed_on(Frame frame) {
     Route r;
     if (peek_route(frame, r)) {
       // The kernel gives a datagram to a group to the members on its sender's host as well. We have looped back our own already.
-      if (u_.switch_->owns(group_source(frame, r) >> kSlotShift) && u_.is_local(r.sgid)) return;
+      if (u_.switch_->owns(group_source(frame, r) >> kSlotShift) && u_.is_local(r.sgid)) return true;
       unsigned slot = r.dest_qp >> kSlotShift;
       if (slot != 0 && slot <= kLastSlot && !u_.switch_->owns(slot)) {
         switch (u_.switch_->send(slot, frame)) {
-          case Send::kSent: u_.counters_.udp_handed_on.add(); return;
-          case Send::kBusy: u_.counters_.udp_dropped.add(); return;
+          case Send::kSent: u_.counters_.udp_handed_on.add(); return true;
+          case Send::kBusy: u_.counters_.udp_dropped.add(); return true;
           case Send::kUnreachable: break;  // nobody has this QP: our HCA counts it and says so
         }
       }
     }
-    sink_.receive(frame);
+    return false;
   }
 
- private:
   Uplink& u_;
   FrameSink& sink_;
 };
@@ -354,9 +376,9 @@ unsigned Uplink::poll(FrameSink& sink, unsigned budget, bool thorough) {
   unsigned done = poll_loopback(sink, budget);
   if (done < budget) done += switch_->poll(sink, budget - done, thorough);
   const Nanos rest = udp_silence_ < kUdpQuietAfter ? kUdpRest : kUdpQuietRest;
-  if (udp_ && done < budget && (thorough || (polls_ % kUdpEvery == 0 && due(&udp_looked_at_, rest)))) {
+  if (udp_ && done < budget && (thorough || wants_polls() || (polls_ % kUdpEvery == 0 && due(&udp_looked_at_, rest)))) {
     HandOn hand_on(*this, sink);
-    unsigned n = udp_->poll(hand_on, budget - done);
+    unsigned n = udp_->poll(hand_on, budget - done, thorough);
     udp_silence_ = n > 0 ? 0 : std::min(udp_silence_ + 1, kUdpQuietAfter);
     done += n;
   }

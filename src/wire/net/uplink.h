@@ -51,8 +51,10 @@ class Uplink final : public Port {
   bool udp_bound(bool ipv6) const { return udp_ && udp_->bound(ipv6); }
 
   Send send(Frame frame) override;
+  void flush() override;
   unsigned poll(FrameSink& sink, unsigned budget, bool thorough) override;
   unsigned quiet_words(std::span<const std::uint32_t*> words) override;
+  bool wants_polls() const override;
   PeerFunction* peer(const Gid& dgid, std::uint32_t dest_qp) override;
   std::byte* begin_record(PeerFunction& peer, std::size_t bytes) override;
   void commit_record(PeerFunction& peer) override;
@@ -95,9 +97,11 @@ class Uplink final : public Port {
   std::vector<Gid> local_;
   Gid found_local_{};  // what is_local() said yes to last, if it did
   bool found_any_ = false;
+  Gid foreign_{};  // what it said no to last, if it did
+  bool found_foreign_ = false;
   std::atomic<bool> addresses_stale_{true};
   std::uint32_t polls_ = 0;
-  std::uint32_t udp_silence_ = 0;
+  std::uint32_t udp_silence_ = 1 << 20;  // looks since the last frame
   Nanos udp_looked_at_ = 0, serviced_at_ = 0;
   bool polling_ = false;
   std::string ethernet_prefix_;

@@ -135,7 +135,8 @@ enum class ParseError : std::uint8_t {
 const char* parse_error_name(ParseError e);
 
 // Parses and checks one frame (ICRC included). The payload points into `frame`.
-ParseError parse(Frame frame, Packet& out);
+// `icrc_known`: somebody has found it right already.
+ParseError parse(Frame frame, Packet& out, bool icrc_known = false);
 
 // ICRC of a frame whose headers start at the IP header: CRC-32 over 8 bytes of ones and the packet with the variant fields
 // masked (TOS, TTL, checksum / traffic class, flow label, hop limit; UDP checksum; BTH resv8a). Value as stored: little-endian

@@ -32,7 +32,10 @@
     if (!(x)) FAIL("%s (errno %d, %s)", #x, errno, strerror(errno)); \
   } while (0)
 
-enum { kQueue = 16 };
+#ifndef ENDS_QUEUE
+#define ENDS_QUEUE 16
+#endif
+enum { kQueue = ENDS_QUEUE };
 
 struct address {
   uint32_t qpn, psn, rkey, spare;
@@ -58,6 +61,7 @@ struct tuning {
   int rnr_retry, retry_cnt, timeout, min_rnr_timer, signal_some;
   uint32_t dest_qpn; /* 0: the peer's */
 };
+static enum ibv_mtu ends_mtu = IBV_MTU_1024;
 static const struct tuning kTuning = {7, 7, 14, 1, 0, 0};
 
 static inline double seconds(void) {
@@ -137,8 +141,8 @@ static inline void close_end(struct end* e) {
 }
 
 static inline void make_qp(struct end* e, const struct tuning* t) {
-  NEED(e->scq = ibv_create_cq(e->ctx, 64, e, e->channel, 0));
-  NEED(e->rcq = ibv_create_cq(e->ctx, 64, e, e->channel, 0));
+  NEED(e->scq = ibv_create_cq(e->ctx, 4 * kQueue, e, e->channel, 0));
+  NEED(e->rcq = ibv_create_cq(e->ctx, 4 * kQueue, e, e->channel, 0));
   struct ibv_qp_init_attr init = {.send_cq = e->scq,
                                   .recv_cq = e->rcq,
                                   .cap = {.max_send_wr = kQueue, .max_recv_wr = kQueue, .max_send_sge = 4, .max_recv_sge = 4},
@@ -158,7 +162,7 @@ static inline void make_qp(struct end* e, const struct tuning* t) {
 static inline int to_rts(struct end* e, const struct tuning* t) {
   struct ibv_qp_attr rtr = {
       .qp_state = IBV_QPS_RTR,
-      .path_mtu = IBV_MTU_1024,
+      .path_mtu = ends_mtu,
       .dest_qp_num = t->dest_qpn ? t->dest_qpn : e->peer.qpn,
       .rq_psn = e->peer.psn,
       .max_dest_rd_atomic = 4,
