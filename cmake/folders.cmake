@@ -73,6 +73,14 @@ set_target_properties(cuda PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DI
 uhca_user_library(efa stubs/efa 1.7.65.0 src/user/stubs/efa/libefa.map)
 uhca_user_library(hns stubs/hns 1.0.65.0 src/user/stubs/hns/libhns.map)
 
+# The sanitizer for programs, preloaded by `uhca run --check`.
+file(GLOB check_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/check/*.cpp)
+add_library(uhca_check SHARED ${check_sources})
+set_target_properties(uhca_check PROPERTIES UHCA_FOLDER check)
+target_compile_options(uhca_check PRIVATE -fno-exceptions -fno-rtti)
+target_link_libraries(uhca_check PRIVATE base Threads::Threads ${CMAKE_DL_LIBS})
+target_link_options(uhca_check PRIVATE -static-libstdc++ -static-libgcc -Wl,-Bsymbolic -Wl,--exclude-libs,ALL -Wl,-z,now)
+
 # The command.
 file(GLOB tool_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/tool/*.cpp)
 if(tool_sources)

@@ -4,7 +4,7 @@
 set(private lib/uhca)  # beside bin/, where the command looks for them (tool/launch.cpp)
 
 install(TARGETS uhca-tool RUNTIME DESTINATION bin COMPONENT uhca)
-install(TARGETS uhca ibverbs mlx5 efa hns LIBRARY DESTINATION ${private} COMPONENT uhca NAMELINK_SKIP)
+install(TARGETS uhca uhca_check ibverbs mlx5 efa hns LIBRARY DESTINATION ${private} COMPONENT uhca NAMELINK_SKIP)
 install(TARGETS cuda LIBRARY DESTINATION ${private}/nvidia COMPONENT uhca NAMELINK_SKIP)
 install(FILES ${CMAKE_SOURCE_DIR}/docs/man/uhca.1 DESTINATION share/man/man1 COMPONENT uhca)
 install(FILES ${CMAKE_SOURCE_DIR}/README.md ${CMAKE_SOURCE_DIR}/LICENSE ${CMAKE_SOURCE_DIR}/docs/support.md

@@ -12,6 +12,9 @@ namespace uhca::tool {
 
 int run_program(const LaunchOptions& options);
 
+// Runs the program with the sanitizer and prints what it finds; the program's exit status, or 66 if that is 0 and something was found.
+int check(const LaunchOptions& options);
+
 // Lists the devices that a program would see on this host.
 int devices(const std::string& netdev);
 

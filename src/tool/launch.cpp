@@ -84,6 +84,11 @@ int exec_program(const LaunchOptions& options) {
     preload = (fs::exists(folder + "/" + asan, ec) ? folder + "/" + asan : asan) + ":" + preload;
     break;
   }
+  if (!options.check_file.empty()) {
+    // First of ours: it wraps what the others show to the program.
+    preload.insert(preload.rfind(folder + "/libuhca.so"), folder + "/libuhca_check.so:");
+    setenv("UHCA_CHECK", options.check_file.c_str(), 1);
+  }
   if (const char* old = std::getenv("LD_PRELOAD"); old && *old) preload += ":" + std::string(old);
   setenv("LD_PRELOAD", preload.c_str(), 1);
   if (!options.system_rdma_core) {

@@ -20,6 +20,8 @@ struct LaunchOptions {
   std::string log_level;               // UHCA_LOG_LEVEL
   int trace_fd = -1;                   // UHCA_TRACE_FD
   std::string pcap;                    // UHCA_PCAP
+  bool check = false;                  // with the sanitizer
+  std::string check_file;              // UHCA_CHECK: an existing file; empty: without it
   std::vector<std::string> program;
 };
 

@@ -55,6 +55,8 @@ int main(int argc, char** argv) {
 
   CLI::App* run = app.add_subcommand("run", "Run PROGRAM with uhca underneath");
   add_launch_options(run, launch);
+  run->add_flag("--check", launch.check,
+                "Look for mistakes in how PROGRAM uses verbs; report each with its rule and call sites (exit status 66)");
 
   std::string netdev;
   CLI::App* devs = app.add_subcommand("devices", "List the devices that a program sees here");
@@ -123,7 +125,7 @@ int main(int argc, char** argv) {
 
   CLI11_PARSE(app, argc, argv);
 
-  if (run->parsed()) return run_program(launch);
+  if (run->parsed()) return launch.check ? check(launch) : run_program(launch);
   if (devs->parsed()) return devices(netdev);
   if (doc->parsed()) return doctor(program);
   if (why_app->parsed()) return why(failing);

@@ -1,54 +1,17 @@
 // SPDX-License-Identifier: MIT
 // Runs a program and tells why it failed.
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <cstdio>
-#include <cstdlib>
-#include <fstream>
-#include <sstream>
 #include <string>
 
 #include "tool/commands.h"
 #include "tool/diagnosis.h"
+#include "tool/temporary_file.h"
 #include "tool/traced_run.h"
 
 namespace uhca::tool {
-namespace {
-
-// The log goes through a file: refusals of all processes in one order, whatever descriptors they close.
-class LogFile {
- public:
-  LogFile() {
-    const char* folder = std::getenv("TMPDIR");
-    path_ = std::string(folder && *folder ? folder : "/tmp") + "/uhca-why-XXXXXX";
-    int fd = mkostemp(path_.data(), O_CLOEXEC);
-    ok_ = fd >= 0;
-    if (ok_) close(fd);
-  }
-  ~LogFile() {
-    if (ok_) unlink(path_.c_str());
-  }
-  LogFile(const LogFile&) = delete;
-  LogFile& operator=(const LogFile&) = delete;
-  bool ok() const { return ok_; }
-  const std::string& path() const { return path_; }
-  std::string text() const {
-    std::ifstream in(path_);
-    std::ostringstream out;
-    out << in.rdbuf();
-    return out.str();
-  }
-
- private:
-  std::string path_;
-  bool ok_ = false;
-};
-
-}  // namespace
-
 int why(const LaunchOptions& options) {
-  LogFile log;
+  // Refusals of all processes in one order.
+  TemporaryFile log("uhca-why");
   if (!log.ok()) {
     std::perror("uhca: temporary file");
     return 1;

@@ -32,6 +32,7 @@ inline const std::map<std::string, std::set<std::string>> kMay = {
     {"user/cuda", {}},
     {"user/stubs/efa", {}},
     {"user/stubs/hns", {}},
+    {"check", {}},
     {"tool", {"device/pci", "wire/net"}},
 };
 

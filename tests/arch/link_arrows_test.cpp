@@ -24,6 +24,7 @@ const Graph kForeign = {{"wire/roce", {"isal"}},
                         {"kernel/sys", {"Threads::Threads", "dl"}},
                         {"user/verbs", {"Threads::Threads", "dl"}},
                         {"user/mlx5", {"Threads::Threads", "dl"}},
+                        {"check", {"Threads::Threads", "dl"}},
                         {"tool", {"Threads::Threads"}}};
 
 bool lists(const Graph& g, const std::string& from, const std::string& to) {
