@@ -104,14 +104,20 @@ class Story {
     std::string reason = reason_of_call(at, verb);
     if (reason.empty()) return head + ": no reason was recorded (the refusal came from outside of uhca)";
     if (reason.rfind(verb + ": ", 0) == 0) reason.erase(0, verb.size() + 2);
+    if (reason.rfind(verb + " on ", 0) == 0) reason.erase(0, verb.size() + 1);
     return head + ": " + reason;
   }
 
   // The kernel's and the device's refusals lie on the calling thread, between its previous call and this one's return. The user libraries'
   // are in the log and name the verb.
   std::string reason_of_call(std::size_t at, const std::string& verb) const {
-    for (std::size_t i = at; i-- > 0 && !(events_[i].tid == events_[at].tid && events_[i].layer == "api");)
-      if (events_[i].tid == events_[at].tid && events_[i].layer == "refuse") return events_[i].text("reason");
+    for (std::size_t i = at; i-- > 0;) {
+      const TraceEvent& e = events_[i];
+      if (e.tid != events_[at].tid) continue;
+      if (e.layer == "refuse") return e.text("reason");
+      // A function of the API that is made of another (ibv_reg_mr of ibv_reg_mr_iova2) has its event behind that one's.
+      if (e.layer == "api" && (failed_call(e) != failed_call(events_[at]) || e.name.rfind(events_[at].name, 0) != 0)) break;
+    }
     for (auto it = log_.rbegin(); it != log_.rend(); ++it)
       if (it->pid == events_[at].pid && it->reason.rfind(verb, 0) == 0) return it->reason;
     return {};
