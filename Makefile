@@ -3,11 +3,12 @@
 BUILD ?= build
 PREFIX ?= /usr/local
 
-.PHONY: bench install package help build deps run test test-long support format clean
+.PHONY: bench install package help build deps run demo test test-long support format clean
 
 help:
 	@echo "make build       the command at $(BUILD)/bin/uhca, the libraries under $(BUILD)/lib/uhca"
 	@echo "make run         two unmodified ibv_rc_pingpong processes over uhca, then one message through all layers"
+	@echo "make demo        the casts of README.md: without privileges, and under a stock kernel in a virtual machine"
 	@echo "make test        every test (installs what is missing)"
 	@echo "make test-long   the long rigs as well"
 	@echo "make support     docs/support.md from the tables of functions and docs/support.in.md"
@@ -25,6 +26,9 @@ build: deps
 
 run: build
 	@scripts/demo $(BUILD)
+
+demo: build
+	@scripts/cast $(BUILD)
 
 test: build
 	@scripts/run-tests $(BUILD)
