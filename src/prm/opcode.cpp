@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "prm/opcode.h"
 
+#include <cstdlib>
+#include <cstring>
+
 namespace uhca::prm {
 
 const char* opcode_name(std::uint16_t opcode) {
@@ -34,6 +37,29 @@ const char* cmd_status_name(CmdStatus s) {
     case CmdStatus::BAD_OUTP_LEN: return "BAD_OUTP_LEN";
   }
   return "?";
+}
+
+bool opcode_of(const char* name, Opcode* op) {
+  for (std::uint16_t n = 0; n < kOpcodes; ++n) {
+    const char* known = opcode_name(n);
+    if (known == nullptr || std::strcmp(known, name) != 0) continue;
+    *op = static_cast<Opcode>(n);
+    return true;
+  }
+  return false;
+}
+
+bool cmd_status_of(const char* text, CmdStatus* s) {
+  char* end = nullptr;
+  const unsigned long number = std::strtoul(text, &end, 0);
+  const bool is_number = *text >= '0' && *text <= '9' && *end == 0;
+  for (unsigned n = 1; n < 0x100; ++n) {
+    const char* known = cmd_status_name(static_cast<CmdStatus>(n));
+    if (is_number ? n != number : std::strcmp(known, "?") == 0 || std::strcmp(known, text) != 0) continue;
+    *s = static_cast<CmdStatus>(n);
+    return true;
+  }
+  return false;
 }
 
 }  // namespace uhca::prm

@@ -236,6 +236,11 @@ enum class CmdStatus : std::uint8_t {
 };
 
 const char* cmd_status_name(CmdStatus s);
+// The other way round: false: no such name. Opcodes have numbers below kOpcodes.
+inline constexpr std::uint16_t kOpcodes = 0x1000;
+bool opcode_of(const char* name, Opcode* op);
+// A name, or a number ("0x8").
+bool cmd_status_of(const char* text, CmdStatus* s);
 
 // cmd_queue_entry delivery status (MLX5_CMD_DELIVERY_STAT_*), stored as status << 1 | ownership.
 enum class DeliveryStatus : std::uint8_t {

@@ -115,6 +115,11 @@ int exec_program(const LaunchOptions& options) {
       setenv("LD_LIBRARY_PATH", libs.c_str(), 1);
     }
   }
+  if (!options.faults.empty()) {
+    std::string rules;
+    for (const std::string& f : options.faults) rules += (rules.empty() ? "" : ";") + f;
+    setenv("UHCA_FAULT", rules.c_str(), 1);
+  }
   if (!options.remove_after.empty()) setenv("UHCA_REMOVE_AFTER", options.remove_after.c_str(), 1);
   if (!options.log.empty()) setenv("UHCA_LOG", options.log.c_str(), 1);
   if (!options.log_level.empty()) setenv("UHCA_LOG_LEVEL", options.log_level.c_str(), 1);

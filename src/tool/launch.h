@@ -15,6 +15,7 @@ struct LaunchOptions {
   std::string impair;                  // UHCA_IMPAIR
   bool no_congestion_control = false;  // UHCA_CONGESTION
   std::string gpu;                     // UHCA_GPU
+  std::vector<std::string> faults;     // UHCA_FAULT
   std::string remove_after;            // UHCA_REMOVE_AFTER
   std::string log;                     // UHCA_LOG
   std::string log_level;               // UHCA_LOG_LEVEL

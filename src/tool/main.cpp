@@ -4,8 +4,27 @@
 #include <string>
 #include <vector>
 
+#include "base/fault.h"
+#include "prm/opcode.h"
 #include "tool/commands.h"
 #include "uapi/gpu.h"
+
+namespace {
+
+// Empty: it is right.
+std::string wrong_fault_rule(const std::string& text) {
+  auto rules = uhca::fault::parse(text);
+  if (!rules) return "not understood: " + text;
+  for (const uhca::fault::Rule& r : *rules) {
+    uhca::prm::Opcode op;
+    uhca::prm::CmdStatus status;
+    if (!r.command.empty() && !uhca::prm::opcode_of(r.command.c_str(), &op)) return "no command " + r.command;
+    if (!r.status.empty() && !uhca::prm::cmd_status_of(r.status.c_str(), &status)) return "no status " + r.status;
+  }
+  return {};
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
   using namespace uhca::tool;
@@ -39,6 +58,13 @@ int main(int argc, char** argv) {
           const char* wrong = uhca::gpu::parse_config(words, &ignored);
           return wrong ? std::string("--gpu: ") + wrong : std::string{};
         });
+    sub->add_option(
+           "--fault", o.faults,
+           "Make the nth of something fail: a command of the firmware (cmd=CREATE_QP,nth=2,status=NO_RES; cmd=any), a pinning of the "
+           "program's pages (pin,nth=1,errno=ENOMEM), an allocation of the driver (alloc). Several rules: with semicolons between")
+        ->type_name("RULES")
+        ->allow_extra_args(false)
+        ->check([](const std::string& text) { return wrong_fault_rule(text); });
     sub->add_option("--remove-after", o.remove_after,
                     "Remove the device this long after the program first looked for one: DEVICE_FATAL, then EIO")
         ->type_name("SECONDS")

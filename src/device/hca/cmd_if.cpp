@@ -135,7 +135,7 @@ prm::DeliveryStatus CommandInterface::walk_output(const std::uint8_t* entry, std
 bool CommandInterface::planned_failure(prm::Opcode op, prm::CmdStatus* status) {
   bool fires = false;
   for (auto it = faults_.begin(); it != faults_.end();) {
-    if (it->opcode != op || --it->nth > 0) {
+    if ((it->opcode != op && it->opcode != prm::Opcode{}) || --it->nth > 0) {
       ++it;
       continue;
     }

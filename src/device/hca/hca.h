@@ -31,7 +31,7 @@ inline constexpr std::uint32_t kQpnBlock = 4096;
 
 // "Fail the nth command (1 = the next one) with this opcode with this status": it is not executed (decision 12).
 struct CommandFault {
-  prm::Opcode opcode{};
+  prm::Opcode opcode{};  // 0: any
   unsigned nth = 1;
   prm::CmdStatus status = prm::CmdStatus::INT_ERR;
 };
@@ -95,6 +95,8 @@ class Hca final : public pci::Engine {
 
   // Thread-safe. One more rule; each fires once.
   void fail_command(const CommandFault& fault);
+  // Takes back those that have not fired, and returns how many.
+  std::size_t forget_faults();
   // Numbers that are in use, objects of every kind together (pages not counted): 0 after a clean tear-down. Thread-safe.
   std::size_t live_objects();
   // Pages of host memory that the firmware holds. Thread-safe.

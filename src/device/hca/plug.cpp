@@ -8,6 +8,7 @@
 #include "device/hca/plug_parts.h"
 #include "device/hca/published.h"
 #include "device/pci/inproc_endpoint.h"
+#include "prm/opcode.h"
 #include "wire/net/impair.h"
 #include "wire/net/uplink.h"
 
@@ -65,6 +66,16 @@ class HcaInSlot final : public Engine {
   void set_idle_watch(IdleWatch* w) override { hca_.set_idle_watch(w); }
   Nanos next_deadline() override { return hca_.next_deadline(); }
   unsigned armed_cqs() override { return hca_.armed_cqs(); }
+  Status fail_command(const std::string& name, unsigned nth, const std::string& status) override {
+    hca::CommandFault fault;
+    fault.nth = nth;
+    if (!name.empty() && !prm::opcode_of(name.c_str(), &fault.opcode)) return refuse(EINVAL, "fault rule: no command {}", name);
+    if (!status.empty() && !prm::cmd_status_of(status.c_str(), &fault.status)) return refuse(EINVAL, "fault rule: no status {}", status);
+    hca_.fail_command(fault);
+    return success();
+  }
+  std::size_t forget_faults() override { return hca_.forget_faults(); }
+  std::size_t live_objects() override { return hca_.live_objects(); }
 
  private:
   hca::UplinkLease lease_;

@@ -2,9 +2,13 @@
 // What a device model implements to be driven: how its home gives it the processor.
 #pragma once
 
+#include <cerrno>
+#include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include "base/clock.h"
+#include "base/result.h"
 #include "device/pci/bus.h"
 #include "device/pci/idle_watch.h"
 
@@ -32,6 +36,17 @@ class Engine : public Function {
 
   // When drive() must be called again at the latest, by the engine's clock; kNever when only input can make work.
   virtual Nanos next_deadline() = 0;
+
+  // "The nth command from now on of this name (empty: any) fails with this status" (empty: an internal error). EINVAL: no such name or
+  // status; EOPNOTSUPP: an engine without commands.
+  virtual Status fail_command(const std::string& name, unsigned nth, const std::string& status) {
+    static_cast<void>(name), static_cast<void>(nth), static_cast<void>(status);
+    return Errno{EOPNOTSUPP};
+  }
+  // Takes back those that have not failed, and returns how many.
+  virtual std::size_t forget_faults() { return 0; }
+  // Objects of all kinds that the device keeps for its driver.
+  virtual std::size_t live_objects() { return 0; }
 
   // Number of CQs that are armed (a completion event will be wanted): the home then wakes its service thread for input.
   virtual unsigned armed_cqs() = 0;

@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "base/result.h"
 #include "device/pci/bus.h"
 #include "device/pci/idle_watch.h"
 
@@ -52,6 +53,11 @@ class InprocEndpoint : public Endpoint {
   // Copies 8 bytes of registers into the BAR's memory, where a program that has the page mapped reads them: memory cannot answer reads
   // itself. Any thread; always of the same page. False: no memory for the mapping.
   virtual bool publish(std::uint64_t bar_offset) = 0;
+
+  // Faults on purpose, and what there is: see Engine (function.h).
+  virtual Status fail_command(const std::string& name, unsigned nth, const std::string& status) = 0;
+  virtual std::size_t forget_faults() = 0;
+  virtual std::size_t live_objects() = 0;
 
   // Starts the service thread if it does not run yet (when the first program opens the device).
   virtual void start_service() = 0;

@@ -75,6 +75,11 @@ class InprocSlot final : public InprocEndpoint {
   void look_at_send_queue(std::uint32_t qpn) override;
   void look_at_cq(std::uint32_t cqn) override;
   void polled_empty() override;
+  Status fail_command(const std::string& name, unsigned nth, const std::string& status) override {
+    return engine_->fail_command(name, nth, status);
+  }
+  std::size_t forget_faults() override { return engine_->forget_faults(); }
+  std::size_t live_objects() override { return engine_->live_objects(); }
   IdleWatch& idle_watch() override { return idle_; }
   void going_to_sleep() override;
   void watch_uar(std::uint32_t uar_index, bool on) override { service_->watch_uar(uar_index, on); }

@@ -14,6 +14,7 @@
 #include <new>
 #include <utility>
 
+#include "base/fault.h"
 #include "base/log.h"
 #include "base/rcu.h"
 #include "base/trace.h"
@@ -264,6 +265,7 @@ Result<std::unique_ptr<Umem>> IommuDomain::pin_like(UserPtr va, std::size_t leng
   if (length == 0) return refuse(EINVAL, "{}: cannot pin 0 bytes at {:#x}", who, va);
   if (va + length < va || align_up(va + length, kPage) < va + length)
     return refuse(EINVAL, "{}: [{:#x}, +{:#x}) wraps around the address space", who, va, length);
+  if (int e = fault::due(fault::Point::kPin)) return refuse(e, "{}: [{:#x}, +{:#x}): a rule makes this pinning fail", who, va, length);
   UserPtr begin = align_down(va, kPage), end = align_up(va + length, kPage);
   auto cover = UHCA_TRY(impl_->maps.check(begin, end, writable));
   switch (cover.what) {
@@ -404,6 +406,7 @@ void IommuDomain::rename(pci::DmaAddr addr, std::string_view who) {
 
 Result<std::unique_ptr<DmaBuffer>> IommuDomain::alloc_coherent(std::size_t size) {
   if (size == 0) return refuse(EINVAL, "coherent buffer of 0 bytes");
+  if (int e = fault::due(fault::Point::kAlloc)) return refuse(e, "coherent buffer of {} bytes: a rule makes this allocation fail", size);
   std::unique_ptr<DmaBuffer> buffer(new (std::nothrow) DmaBuffer);
   if (!buffer) return Errno{ENOMEM};
   std::size_t bytes = align_up(size, kPage);

@@ -10,6 +10,7 @@
 #include <new>
 
 #include "base/far_fence.h"
+#include "base/fault.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/rcu.h"
@@ -90,6 +91,21 @@ void child_after_fork() {
   errno = saved;
 }
 
+// What `uhca run --fault` asks for: counted from here on, when the driver has what it needs itself.
+void plan_faults(pci::InprocEndpoint& slot) {
+  const char* text = std::getenv("UHCA_FAULT");
+  if (text == nullptr) return;
+  auto rules = fault::parse(text);
+  if (!rules) return log::error("UHCA_FAULT={}: not understood; nothing will fail", text);
+  for (const fault::Rule& r : *rules) {
+    if (r.point != fault::Point::kCommand) {
+      fault::arm(r.point, r.nth, r.err);
+    } else if (!slot.fail_command(r.command, r.nth, r.status).ok()) {
+      log::error("UHCA_FAULT: no command {} or no status {}", r.command, r.status);
+    }
+  }
+}
+
 Instance* build() {
   inside::Guard guard;
   pci::SlotConfig config;
@@ -117,6 +133,7 @@ Instance* build() {
   kernel::ib_device* dev = *probed;
   if (Status s = kernel::cm::rdma_cm_add_device(*dev); !s) log::error("{}: no connection management ({})", dev->name, s.code());
   removal_schedule(*dev);
+  plan_faults(*slot);
   pci::IdleWatch* idle = &slot->idle_watch();
   (void)slot.release();  // lives as long as the process
   return new Instance{dev, new View(*dev), idle};
