@@ -47,8 +47,7 @@ TEST(GpuConfig, WordsAreChecked) {
   EXPECT_EQ(c.vram, 64 * kMiB);
   EXPECT_TRUE(c.small_bar && !c.p2p && c.runtime_pm && c.kind == uhca::gpu::Kind::kNvidia);
   EXPECT_EQ(c.visible(), 16 * kMiB);
-  for (const char* bad :
-       {"", "intel", "amd,vram=", "amd,vram=1", "amd,vram=1T", "amd,vram=9999999G", "amd,bar=big", "amd,p2p", "amd,x=1"})
+  for (const char* bad : {"", "intel", "amd,vram=", "amd,vram=1", "amd,vram=1T", "amd,vram=9999999G", "amd,bar=big", "amd,p2p", "amd,x=1"})
     EXPECT_NE(uhca::gpu::parse_config(bad, &c), nullptr) << bad;
 }
 

@@ -11,6 +11,7 @@
 
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/safecopy.h"
 #include "base/trace.h"
 #include "kernel/gpu/gpu.h"
 
@@ -78,6 +79,22 @@ Status Bo::write(std::uint64_t offset, const void* from, std::uint64_t n) {
     if (memory == nullptr) return copy_to_user(user, static_cast<const char*>(from) + at, bytes);
     std::memcpy(memory, static_cast<const char*>(from) + at, bytes);
     return success();
+  });
+}
+
+Status Bo::add64(void* at, std::uint64_t value) {
+  std::uint64_t seen = 0, before;
+  do {
+    before = seen;
+    if (!safecopy::cas64(at, &seen, before + value))
+      return refuse(EFAULT, "gpu: an atomic access at {:#x}", reinterpret_cast<std::uintptr_t>(at));
+  } while (seen != before);
+  return success();
+}
+
+Status Bo::atomic_add64(std::uint64_t offset, std::uint64_t value) {
+  return each_run(offset, 8, [value](std::byte* memory, UserPtr user, std::uint64_t, std::uint64_t) {
+    return add64(memory != nullptr ? static_cast<void*>(memory) : reinterpret_cast<void*>(user), value);
   });
 }
 

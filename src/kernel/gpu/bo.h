@@ -61,6 +61,9 @@ class Bo : public std::enable_shared_from_this<Bo> {
   // The GPU copies n bytes at `offset` to or from `memory` of the kernel, once its moves have ended. Not held. EFAULT: user memory is gone.
   Status read(std::uint64_t offset, void* to, std::uint64_t n);
   Status write(std::uint64_t offset, const void* from, std::uint64_t n);
+  Status atomic_add64(std::uint64_t offset, std::uint64_t value);
+  // ... of memory that may not be there. EFAULT.
+  static Status add64(void* at, std::uint64_t value);
   // A program maps it. EPERM: it must not; EINVAL: it lies beyond the aperture and is pinned there.
   Result<std::uintptr_t> mmap(const mm::UserMapping& m);
 

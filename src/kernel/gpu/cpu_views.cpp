@@ -14,6 +14,7 @@
 #include "base/inside.h"
 #include "base/log.h"
 #include "kernel/gpu/bo.h"
+#include "kernel/mm/unpinnable.h"
 
 namespace uhca::kernel::gpu {
 namespace {
@@ -63,6 +64,7 @@ Result<std::uintptr_t> view_map(const std::shared_ptr<Bo>& bo, const mm::UserMap
   }
   std::lock_guard g(lock);
   if (views == nullptr) views = new std::vector<View>;
+  mm::unpinnable.store(views_overlap, std::memory_order_release);
   views->push_back(std::move(v));
   count.store(views->size(), std::memory_order_release);
   return static_cast<std::uintptr_t>(at);

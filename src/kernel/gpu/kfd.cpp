@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // /dev/kfd: memory, address spaces and events of HSA programs. Linux: drivers/gpu/drm/amd/amdkfd/kfd_chardev.c,
-// amdgpu_amdkfd_gpuvm.c; checks and errnos as there. No queues: the GPU executes no packets.
+// amdgpu_amdkfd_gpuvm.c; checks and errnos as there. Queues of copies (sdma.h), but none of kernels.
 #include "kernel/gpu/kfd.h"
 
 #include <fcntl.h>
@@ -31,6 +31,7 @@ constexpr unsigned kExportDmabuf = 0x24;
 // Linux: KFD_MMAP_TYPE_*: what a program maps of /dev/kfd itself.
 constexpr std::uint64_t kMmapMmio = std::uint64_t{1} << 62;
 constexpr std::uint64_t kMmapDoorbell = std::uint64_t{3} << 62;
+constexpr std::uint64_t kDoorbellPage = 8192;  // 1024 doorbells of 8 bytes
 
 Status right_gpu(std::uint32_t id) {
   if (id != kGpuId) return refuse(EINVAL, "kfd: no GPU with id {:#x}", id);
@@ -63,6 +64,16 @@ Status KfdFile::acquire_vm(kfd_ioctl_acquire_vm_args& a) {
   vm_ = render_->vm();
   acquired_ = true;
   gpu_.power_get();  // kfd_bind_process_to_device: awake as long as somebody may compute
+  return success();
+}
+
+Status KfdFile::create_queue(kfd_ioctl_create_queue_args& a) {
+  UHCA_CHECK(right_gpu(a.gpu_id));
+  if (a.queue_type != KFD_IOC_QUEUE_TYPE_SDMA)
+    return refuse(EOPNOTSUPP, "kfd: queues of type {}: the GPU executes no kernels", a.queue_type);
+  if (!acquired_) return refuse(EINVAL, "kfd: a queue before a VM has been acquired");
+  a.queue_id = UHCA_TRY(sdma_.create(vm_, {a.ring_base_address, a.ring_size, a.read_pointer_address, a.write_pointer_address}));
+  a.doorbell_offset = kMmapDoorbell | std::uint64_t{kGpuId} << 46 | a.queue_id % (kDoorbellPage / 8) * 8;
   return success();
 }
 
@@ -110,8 +121,11 @@ Status KfdFile::alloc(kfd_ioctl_alloc_memory_of_gpu_args& a) {
   } else if (f & KFD_IOC_ALLOC_MEM_FLAGS_MMIO_REMAP) {
     if (a.size != 4096) return refuse(EINVAL, "kfd: {} bytes of remapped registers; there is one page", a.size);
     m.bo = UHCA_TRY(gpu_.create(4096, kDomainGtt, kDomainGtt, 0));  // its registers flush caches that do not exist
+  } else if (f & KFD_IOC_ALLOC_MEM_FLAGS_DOORBELL) {
+    if (a.size != kDoorbellPage) return refuse(EINVAL, "kfd: {} bytes of doorbells; a process has {}", a.size, kDoorbellPage);
+    m.bo = UHCA_TRY(gpu_.create(kDoorbellPage, kDomainGtt, kDomainGtt, 0));
   } else {
-    return refuse(EINVAL, "kfd: memory with flags {:#x}: of no kind, or doorbells, which go with queues", f);
+    return refuse(EINVAL, "kfd: memory with flags {:#x}: of no kind", f);
   }
   inside::Guard guard;
   std::lock_guard g(lock_);
@@ -120,7 +134,10 @@ Status KfdFile::alloc(kfd_ioctl_alloc_memory_of_gpu_args& a) {
     a.mmap_offset = render_->allow_mmap(m.bo);
   else if (f & KFD_IOC_ALLOC_MEM_FLAGS_MMIO_REMAP)
     a.mmap_offset = kMmapMmio | std::uint64_t{kGpuId} << 46;
+  else if (f & KFD_IOC_ALLOC_MEM_FLAGS_DOORBELL)
+    a.mmap_offset = kMmapDoorbell | std::uint64_t{kGpuId} << 46;
   if (f & KFD_IOC_ALLOC_MEM_FLAGS_MMIO_REMAP) mmio_ = m.bo;
+  if (f & KFD_IOC_ALLOC_MEM_FLAGS_DOORBELL) doorbells_ = m.bo;
   memory_[a.handle] = std::move(m);
   return success();
 }
@@ -275,7 +292,10 @@ Result<int> KfdFile::ioctl(unsigned long request, UserPtr arg) {
       });
     case kExportDmabuf:
       return with_arg<ExportDmabufArgs>(request, arg, [this](auto& a) { return export_dmabuf(a.handle, a.flags, &a.dmabuf_fd); });
-    case _IOC_NR(AMDKFD_IOC_CREATE_QUEUE): return refuse(EOPNOTSUPP, "kfd: queues: the GPU executes no packets");
+    case _IOC_NR(AMDKFD_IOC_CREATE_QUEUE):
+      return with_arg<kfd_ioctl_create_queue_args>(request, arg, [this](auto& a) { return create_queue(a); });
+    case _IOC_NR(AMDKFD_IOC_DESTROY_QUEUE):
+      return with_arg<kfd_ioctl_destroy_queue_args>(request, arg, [this](auto& a) { return sdma_.destroy(a.queue_id); });
     default: return refuse(EINVAL, "kfd: ioctl number {:#x}", _IOC_NR(request));
   }
 }
@@ -286,8 +306,14 @@ Result<std::uintptr_t> KfdFile::mmap(const mm::UserMapping& m) {
     inside::Guard guard;
     std::lock_guard g(lock_);
     if ((m.offset & kMmapDoorbell) == kMmapMmio) bo = mmio_;
+    if ((m.offset & kMmapDoorbell) == kMmapDoorbell) {
+      // May be mapped before, or without, memory for it.
+      if (doorbells_ == nullptr) doorbells_ = UHCA_TRY(gpu_.create(kDoorbellPage, kDomainGtt, kDomainGtt, 0));
+      bo = doorbells_;
+    }
   }
-  if (bo == nullptr || align_up(m.length, 4096) != 4096) return refuse(EINVAL, "kfd: mmap of {} bytes at offset {:#x}", m.length, m.offset);
+  if (bo == nullptr || align_up(m.length, 4096) != bo->size())
+    return refuse(EINVAL, "kfd: mmap of {} bytes at offset {:#x}", m.length, m.offset);
   mm::UserMapping page = m;
   page.offset = 0;
   return bo->mmap(page);

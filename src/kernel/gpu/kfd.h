@@ -9,13 +9,14 @@
 
 #include "kernel/gpu/kfd_events.h"
 #include "kernel/gpu/render.h"
+#include "kernel/gpu/sdma.h"
 
 namespace uhca::kernel::gpu {
 
 // An open /dev/kfd: a process, in KFD's words. Handlers answer as kfd_ioctl_*.
 class KfdFile final : public File {
  public:
-  explicit KfdFile(Gpu& gpu) : gpu_(gpu) {}
+  explicit KfdFile(Gpu& gpu) : gpu_(gpu), sdma_(events_) {}
   ~KfdFile() override;
   Device device() const override { return Device::kKfd; }
   Result<int> ioctl(unsigned long request, UserPtr arg) override;
@@ -31,6 +32,7 @@ class KfdFile final : public File {
   };
   Result<Memory*> find(std::uint64_t handle);  // lock held
   Status acquire_vm(kfd_ioctl_acquire_vm_args& a);
+  Status create_queue(kfd_ioctl_create_queue_args& a);
   Status apertures(kfd_ioctl_get_process_apertures_new_args& a);
   Status apertures_of(kfd_process_device_apertures& p) const;
   Status alloc(kfd_ioctl_alloc_memory_of_gpu_args& a);
@@ -48,7 +50,8 @@ class KfdFile final : public File {
   std::shared_ptr<Vm> vm_;
   std::map<std::uint64_t, Memory> memory_;  // by handle
   std::uint32_t next_handle_ = 1;
-  std::shared_ptr<Bo> mmio_;
+  std::shared_ptr<Bo> mmio_, doorbells_;
+  Sdma sdma_;  // ends before what its engine uses
 };
 
 }  // namespace uhca::kernel::gpu

@@ -11,16 +11,18 @@
 namespace uhca::kernel::gpu {
 namespace {
 constexpr std::uint32_t kForever = 0xffffffff;
-constexpr std::uint32_t kSlice = 50;  // ms
+constexpr std::uint32_t kSlice = 50;                          // ms
+constexpr std::uint64_t kEventPage = std::uint64_t{2} << 62;  // KFD_MMAP_TYPE_EVENTS: says that the event has a slot in it
 }  // namespace
 
 Status KfdEvents::create(kfd_ioctl_create_event_args& a) {
   inside::Guard guard;
   std::lock_guard g(lock_);
-  if (events_.size() >= KFD_SIGNAL_EVENT_LIMIT) return refuse(ENOSPC, "kfd: {} events exist", events_.size());
+  if (events_.size() >= KFD_SIGNAL_EVENT_LIMIT - 1) return refuse(ENOSPC, "kfd: {} events exist", events_.size());
   while (next_ == 0 || events_.count(next_)) next_ = (next_ + 1) % KFD_SIGNAL_EVENT_LIMIT;
   a.event_id = a.event_slot_index = next_;
   a.event_trigger_data = next_;
+  if (a.event_type == KFD_IOC_EVENT_SIGNAL) a.event_page_offset = kEventPage;
   events_[next_] = {a.event_type, a.auto_reset != 0, false};
   next_ = (next_ + 1) % KFD_SIGNAL_EVENT_LIMIT;
   return success();

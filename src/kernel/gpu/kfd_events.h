@@ -16,7 +16,7 @@ namespace uhca::kernel::gpu {
 
 class KfdEvents {
  public:
-  // ENOSPC: 4096 of signals exist.
+  // ENOSPC: 4095 exist; there is no number 0.
   Status create(kfd_ioctl_create_event_args& a);
   // The rest: EINVAL: no such event.
   Status destroy(std::uint32_t id);

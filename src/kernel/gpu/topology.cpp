@@ -31,8 +31,8 @@ std::string gpu_node() {
       "cpu_cores_count 0\nsimd_count {}\nmem_banks_count 1\ncaches_count 0\nio_links_count 1\np2p_links_count 0\ncpu_core_id_base 0\n"
       "simd_id_base 2147487744\nmax_waves_per_simd 8\nlds_size_in_kb 64\ngds_size_in_kb 0\nnum_gws 64\nwave_front_size 64\narray_count 8\n"
       "simd_arrays_per_engine 1\ncu_per_simd_array 14\nsimd_per_cu 4\nmax_slots_scratch_cu 32\ngfx_target_version {}\nvendor_id {}\n"
-      "device_id {}\nlocation_id 1024\ndomain 0\ndrm_render_minor {}\nhive_id 0\nnum_sdma_engines 0\nnum_sdma_xgmi_engines 0\n"
-      "num_sdma_queues_per_engine 0\nnum_cp_queues 24\nmax_engine_clk_fcompute {}\nlocal_mem_size 0\nfw_version 78\ncapability {}\n"
+      "device_id {}\nlocation_id 1024\ndomain 0\ndrm_render_minor {}\nhive_id 0\nnum_sdma_engines 2\nnum_sdma_xgmi_engines 0\n"
+      "num_sdma_queues_per_engine 8\nnum_cp_queues 24\nmax_engine_clk_fcompute {}\nlocal_mem_size 0\nfw_version 78\ncapability {}\n"
       "debug_prop 0\nsdma_fw_version 8\nunique_id 1\nnum_xcc 1\nmax_engine_clk_ccompute 2000\n",
       kComputeUnits * 4, kGfxTarget, kVendorId, kDeviceId, kRenderMinor, kEngineClock, kDoorbells64);
 }

@@ -72,6 +72,12 @@ Status Vm::write(std::uint64_t va, const void* from, std::uint64_t n) const {
   return success();
 }
 
+Status Vm::atomic_add64(std::uint64_t va, std::uint64_t value) const {
+  if (va % 8 != 0) return refuse(EINVAL, "gpu: an atomic access at {:#x}", va);
+  Place p = at(va);
+  return p.bo ? p.bo->atomic_add64(p.offset, value) : Bo::add64(reinterpret_cast<void*>(va), value);
+}
+
 Status Vm::copy(std::uint64_t dst, std::uint64_t src, std::uint64_t n) {
   if (dst + n < dst || src + n < src) return refuse(EFAULT, "gpu: a copy of {:#x} bytes from {:#x} to {:#x}", n, src, dst);
   std::vector<std::byte> chunk(std::min(n, kChunk));

@@ -32,11 +32,13 @@ class Vm {
   Status copy(std::uint64_t dst, std::uint64_t src, std::uint64_t n);
   // n bytes of the pattern, of `width` bytes (1, 2, 4, 8).
   Status fill(std::uint64_t dst, std::uint64_t pattern, unsigned width, std::uint64_t n);
-
- private:
+  // Between the space and memory of the kernel. EFAULT as above.
   Status read(std::uint64_t va, void* to, std::uint64_t n) const;
   Status write(std::uint64_t va, const void* from, std::uint64_t n) const;
+  // One access, also towards the CPU. EFAULT; EINVAL: not aligned.
+  Status atomic_add64(std::uint64_t va, std::uint64_t value) const;
 
+ private:
   mutable std::mutex lock_;
   std::map<std::uint64_t, std::shared_ptr<Bo>> mappings_;
 };

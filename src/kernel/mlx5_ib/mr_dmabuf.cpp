@@ -4,6 +4,7 @@
 #include <rdma/mlx5_user_ioctl_cmds.h>
 
 #include "base/log.h"
+#include "base/trace.h"
 #include "base/types.h"
 #include "kernel/mlx5_ib/dmabuf.h"
 #include "kernel/mlx5_ib/mr.h"
@@ -74,6 +75,13 @@ Result<std::unique_ptr<ib_mr>> reg_user_mr_dmabuf(ib_pd& pd, std::uint64_t offse
   auto mr =
       UHCA_TRY(create_mtt_mr(pd, {large_pages(memory->window->dma() + memory->in_page, length), kLogLargePage, iova, length, access}));
   dev.mdev->domain().rename(memory->window->dma(), fmt::format("dma-buf MR lkey {:#x}", mr->lkey));
+  if (trace::on())
+    trace::Event("mm", "dmabuf_mr")
+        .hex("mkey", mr->lkey)
+        .hex("iova", iova)
+        .hex("offset", offset)
+        .hex("dma", memory->window->dma())
+        .unum("len", length);
   mr->dmabuf = std::move(memory);
   remember_odp_mr(*mr);
   return std::unique_ptr<ib_mr>(std::move(mr));

@@ -16,12 +16,12 @@ DmaBuf::DmaBuf(std::unique_ptr<DmaBufExporter> exporter, std::size_t size, std::
     : exporter_(std::move(exporter)), size_(size), name_(std::move(name)), resv_(resv ? std::move(resv) : std::make_shared<DmaResv>()) {}
 
 DmaBuf::~DmaBuf() {
-  if (trace::on()) trace::Event("dmabuf", "release").str("name", name_).unum("size", size_);
+  if (trace::on()) trace::Event("dmabuf", "release").str("buf", name_).unum("size", size_);
 }
 
 std::shared_ptr<DmaBuf> DmaBuf::make(std::unique_ptr<DmaBufExporter> exporter, std::size_t size, std::string name,
                                      std::shared_ptr<DmaResv> resv) {
-  if (trace::on()) trace::Event("dmabuf", "export").str("name", name).unum("size", size);
+  if (trace::on()) trace::Event("dmabuf", "export").str("buf", name).unum("size", size);
   return std::shared_ptr<DmaBuf>(new DmaBuf(std::move(exporter), size, std::move(name), std::move(resv)));
 }
 
@@ -34,7 +34,7 @@ Result<DmaBufAttachment*> DmaBuf::attach(const DmaBufAttachOps* ops, void* impor
   UHCA_CHECK(exporter_->attach(*a));
   std::lock_guard g(*resv_);
   attachments_.push_back(a.get());
-  if (trace::on()) trace::Event("dmabuf", "attach").str("name", name_).flag("dynamic", a->is_dynamic()).flag("peer2peer", a->peer2peer);
+  if (trace::on()) trace::Event("dmabuf", "attach").str("buf", name_).flag("dynamic", a->is_dynamic()).flag("peer2peer", a->peer2peer);
   return a.release();
 }
 
@@ -46,7 +46,7 @@ void DmaBuf::detach(DmaBufAttachment* raw) {
     buf.attachments_.remove(raw);
   }
   buf.exporter_->detach(*a);
-  if (trace::on()) trace::Event("dmabuf", "detach").str("name", buf.name_);
+  if (trace::on()) trace::Event("dmabuf", "detach").str("buf", buf.name_);
 }
 
 Status DmaBuf::pin(DmaBufAttachment& a) {
@@ -65,18 +65,18 @@ Result<std::unique_ptr<SgTable>> DmaBuf::map_attachment(DmaBufAttachment& a) {
     return mapped.error();
   }
   if (!a.is_dynamic()) resv_->wait(DmaResvUsage::kKernel);
-  if (trace::on()) trace::Event("dmabuf", "map").str("name", name_).unum("pieces", (*mapped)->entries.size());
+  if (trace::on()) trace::Event("dmabuf", "map").str("buf", name_).unum("pieces", (*mapped)->entries.size());
   return mapped;
 }
 
 void DmaBuf::unmap_attachment(DmaBufAttachment& a, std::unique_ptr<SgTable> sgt) {
-  if (trace::on()) trace::Event("dmabuf", "unmap").str("name", name_);
+  if (trace::on()) trace::Event("dmabuf", "unmap").str("buf", name_);
   exporter_->unmap(a, std::move(sgt));
   if (pins_on_map(a)) exporter_->unpin(a);
 }
 
 void DmaBuf::invalidate_mappings() {
-  if (trace::on()) trace::Event("dmabuf", "invalidate").str("name", name_).unum("attachments", attachments_.size());
+  if (trace::on()) trace::Event("dmabuf", "invalidate").str("buf", name_).unum("attachments", attachments_.size());
   for (DmaBufAttachment* a : attachments_)
     if (a->ops_ != nullptr && a->ops_->invalidate_mappings != nullptr) a->ops_->invalidate_mappings(*a);
 }

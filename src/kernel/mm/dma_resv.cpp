@@ -4,7 +4,17 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/trace.h"
+
 namespace uhca::kernel::mm {
+namespace {
+
+const char* usage_name(DmaResvUsage usage) {
+  static constexpr const char* kNames[] = {"KERNEL", "WRITE", "READ", "BOOKKEEP"};
+  return kNames[static_cast<unsigned>(usage)];
+}
+
+}  // namespace
 
 void DmaFence::signal(int error) {
   std::lock_guard g(lock_);
@@ -37,6 +47,7 @@ std::vector<std::shared_ptr<DmaFence>> DmaResv::get_fences(DmaResvUsage usage) {
 }
 
 int DmaResv::wait(DmaResvUsage usage) {
+  if (trace::on() && !test_signaled(usage)) trace::Event("dmabuf", "fence_wait").str("for", usage_name(usage));
   int error = 0;
   for (auto& fence : get_fences(usage)) {
     fence->wait();

@@ -23,6 +23,7 @@
 #include "kernel/mm/pinned_pages.h"
 #include "kernel/mm/procmap.h"
 #include "kernel/mm/range_index.h"
+#include "kernel/mm/unpinnable.h"
 
 namespace uhca::kernel::mm {
 namespace {
@@ -275,6 +276,9 @@ Result<std::unique_ptr<Umem>> IommuDomain::pin_like(UserPtr va, std::size_t leng
       return refuse(EFAULT, "{}: [{:#x}, +{:#x}): the mapping at {:#x} is not readable", who, va, length, cover.at);
     case Coverage::kNotWritable: return refuse(EFAULT, "{}: [{:#x}, +{:#x}): the mapping at {:#x} is read-only", who, va, length, cover.at);
   }
+  if (auto without_pages = unpinnable.load(std::memory_order_acquire); without_pages != nullptr && without_pages(begin, end - begin))
+    return refuse(EFAULT, "{}: [{:#x}, +{:#x}): a mapping of a device's memory has no pages to pin; export it as a dma-buf", who, va,
+                  length);
   std::unique_ptr<Umem> umem(new (std::nothrow) Umem);
   if (!umem) return Errno{ENOMEM};
   const bool count = PinnedPages::enabled();
