@@ -9,6 +9,8 @@ help:
 	@echo "make build       the command at $(BUILD)/bin/uhca, the libraries under $(BUILD)/lib/uhca"
 	@echo "make run         two unmodified ibv_rc_pingpong processes over uhca, then one message through all layers"
 	@echo "make demo        the casts of README.md: without privileges, and under a stock kernel in a virtual machine"
+	@echo "make run-gpu     two processes with a GPU each: memory of one to memory of the other, and a buffer that moves, traced"
+	@echo "make test-gpu    what is about GPU memory, AMD's own libraries included; ends with a count"
 	@echo "make test        every test (installs what is missing)"
 	@echo "make test-long   the long rigs as well"
 	@echo "make support     docs/support.md from the tables of functions and docs/support.in.md"
@@ -29,6 +31,12 @@ run: build
 
 demo: build
 	@scripts/cast $(BUILD)
+
+run-gpu: build
+	@scripts/demo-gpu $(BUILD)
+
+test-gpu: build
+	@scripts/test-gpu $(BUILD)
 
 test: build
 	@scripts/run-tests $(BUILD)

@@ -58,17 +58,19 @@ def gpu_to_gpu(server, client):
 
 CUDA_TESTS = ["tests.test_cuda_dmabuf.DmabufCudaTest.test_cuda_dmabuf_rdma_write_traffic",
               "tests.test_mlx5_cuda_umem.Mlx5GpuDevxRcTrafficTest.test_mlx_devx_cuda_send_imm_traffic"]
+STORM = os.environ.get("UHCA_STORM", "2")  # seconds
 LOSS = {"UHCA_IMPAIR": "drop=0.005,dup=0.001,reorder=0.005,seed=11"}
 
 
 def register(runner):
     for label, core in (("ours", False), ("rdma-core", True)):
         card = Place(rdma_core=core, gpu="amd,vram=64M")
-        for name in ("exports", "lifetimes", "moves", "storm"):
+        for name in ("exports", "lifetimes", "moves"):
             runner.case("gpu amd %s/%s" % (name, label), amd, card, name)
+        runner.case("gpu amd storm/%s" % label, amd, card, "storm", STORM)
         runner.case("gpu pyverbs dma-buf in VRAM/%s" % label, pyverbs, card)
         runner.case("gpu pyverbs dma-buf in GTT/%s" % label, pyverbs, card, "--gtt")
-        runner.case("gpu amd storm, frames get lost/%s" % label, amd, Place(rdma_core=core, gpu="amd,vram=64M", env=LOSS), "storm")
+        runner.case("gpu amd storm, frames get lost/%s" % label, amd, Place(rdma_core=core, gpu="amd,vram=64M", env=LOSS), "storm", STORM)
         nvidia = Place(rdma_core=core, gpu="nvidia,vram=256M")
         for name in ("api", "export", "probes"):
             runner.case("gpu cuda %s/%s" % (name, label), cuda, nvidia, name)

@@ -33,7 +33,7 @@ class AmdgpuDmaBuf final : public mm::DmaBufExporter {
       a.exporter_priv = this;  // holds the power
     }
     a.peer2peer = why == nullptr;
-    if (trace::on()) trace::Event("gpu", "peer").unum("bo", bo_->number()).flag("p2p", a.peer2peer).str("why_not", why ? why : "");
+    if (trace::on()) trace::Event("gpu", "peer").unum("bo", bo_->number()).flag("p2p", a.peer2peer).str("why_not", why ? why : "-");
     return success();
   }
   void detach(mm::DmaBufAttachment& a) override {
