@@ -56,6 +56,14 @@ std::string quoted(std::string_view text) {
   return out + '"';
 }
 
+// The loader knows the program by what it was called as, which may be no path from here.
+std::string file_of(const Dl_info& info) {
+  if (info.dli_fname[0] == '/') return info.dli_fname;
+  char exe[4096];
+  const ssize_t n = readlink("/proc/self/exe", exe, sizeof exe);
+  return n > 0 ? std::string(exe, static_cast<std::size_t>(n)) : info.dli_fname;
+}
+
 // A return address: the call lies before it.
 std::string frame_json(void* frame) {
   Dl_info info{};
@@ -64,7 +72,7 @@ std::string frame_json(void* frame) {
     std::snprintf(text, sizeof text, "{\"offset\":%lu}", reinterpret_cast<unsigned long>(frame));
     return text;
   }
-  std::string out = "{\"module\":" + quoted(info.dli_fname);
+  std::string out = "{\"module\":" + quoted(file_of(info));
   std::snprintf(text, sizeof text, ",\"offset\":%lu",
                 static_cast<unsigned long>(static_cast<char*>(frame) - static_cast<char*>(info.dli_fbase) - 1));
   out += text;
@@ -120,9 +128,8 @@ void found(const char* rule, const std::string& text, std::initializer_list<Labe
     std::lock_guard lock(state().found_lock);
     const Site* s = sites.size() ? sites.begin()->site : nullptr;
     const int i = s ? first_outside(*s) : 0;
-    if (s && i < s->depth && !seen->insert({rule, s->frames[i]}).second)
-      path == nullptr ? void() : void();
-    else if (path && *path) {
+    const bool told = s && i < s->depth && !seen->insert({rule, s->frames[i]}).second;
+    if (!told && path && *path) {
       std::string line =
           "{\"pid\":" + std::to_string(getpid()) + ",\"rule\":" + quoted(rule) + ",\"text\":" + quoted(text) + ",\"sites\":[";
       for (const Labelled& l : sites) {

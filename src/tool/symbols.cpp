@@ -38,17 +38,29 @@ std::string output_of(const std::vector<std::string>& words) {
   return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? out : std::string();
 }
 
+// Two lines a function: its name, and file:line.
+std::vector<Place> places_in(const std::string& text) {
+  std::vector<Place> places;
+  std::istringstream in(text);
+  for (std::string function, line; std::getline(in, function) && std::getline(in, line);) {
+    Place& p = places.emplace_back();
+    if (function != "??") p.function = function;
+    if (line.rfind("??", 0) != 0 && line.find(":?") == std::string::npos) p.line = line.substr(0, line.find(' '));
+  }
+  return places;
+}
+
 }  // namespace
 
 std::vector<Place> Symbols::find(const std::string& module, std::uint64_t offset) {
   auto [it, fresh] = known_.try_emplace({module, offset});
   if (!fresh) return it->second;
-  std::istringstream out(output_of({"addr2line", "-f", "-C", "-s", "-i", "-e", module, fmt::format("{:#x}", offset)}));
-  for (std::string function, line; std::getline(out, function) && std::getline(out, line);) {
-    Place& p = it->second.emplace_back();
-    if (function != "??") p.function = function;
-    if (line.rfind("??", 0) != 0 && line.find(":?") == std::string::npos) p.line = line.substr(0, line.find(' '));
-  }
+  const std::string at = fmt::format("{:#x}", offset);
+  it->second = places_in(output_of({"addr2line", "-f", "-C", "-s", "-i", "-e", module, at}));
+  // Of the innermost of several functions, binutils 2.40 names the wrong file when it is asked for all.
+  if (it->second.size() > 1)
+    if (auto innermost = places_in(output_of({"addr2line", "-f", "-C", "-s", "-e", module, at})); !innermost.empty())
+      it->second.front() = innermost.front();
   if (it->second.empty()) it->second.emplace_back();
   return it->second;
 }

@@ -15,6 +15,7 @@ namespace {
 
 // Events that are younger than this against the newest one wait for stragglers from other threads and processes.
 constexpr std::uint64_t kReorderWindow = 20'000'000;
+constexpr std::size_t kBatch = 512;
 
 class Printer {
  public:
@@ -35,7 +36,9 @@ class Printer {
     newest_ = std::max(newest_, e.t);
     waiting_.push_back(std::move(e));
     // Following a request needs everything at once; otherwise print what is old enough.
-    if (options_.only.empty() && waiting_.size() > 512) flush(newest_ > kReorderWindow ? newest_ - kReorderWindow : 0);
+    if (!options_.only.empty() || waiting_.size() < enough_) return;
+    flush(newest_ > kReorderWindow ? newest_ - kReorderWindow : 0);
+    enough_ = 2 * waiting_.size() + kBatch;  // each event is sorted a few times, however many fall into the window
   }
 
   // Returns false when --only named a call that never happened.
@@ -70,6 +73,7 @@ class Printer {
   std::FILE* out_;
   std::set<std::string> layers_;
   std::vector<TraceEvent> waiting_;
+  std::size_t enough_ = kBatch;
   std::uint64_t newest_ = 0;
   std::uint64_t t0_ = 0;
 };

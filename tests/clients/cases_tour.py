@@ -27,7 +27,7 @@ def pages():
 
 
 def execute(command):
-    env = dict(os.environ, PATH=os.path.join(BUILD, "bin") + ":" + os.environ["PATH"])
+    env = dict(os.environ, PATH=":".join((os.path.join(BUILD, "bin"), os.path.join(BUILD, "bin", "clients"), os.environ["PATH"])))
     p = subprocess.run(["bash", "-c", command], cwd=ROOT, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                        text=True, timeout=120)
     return p.stdout.rstrip("\n").split("\n")
@@ -83,12 +83,15 @@ def chinese_has_the_same_commands():
 
 
 def commands_of(readme):
-    return [line.split("#")[0].strip() for line in open(os.path.join(ROOT, readme)) if line.startswith("    ")]
+    text = re.sub(r"^```.*?^```$", "", open(os.path.join(ROOT, readme)).read(), flags=re.M | re.S)
+    return [line.split("#")[0].strip() for line in text.split("\n") if line.startswith("    ")]
 
 
 def readme():
     require(commands_of("README.md"), "README.md has no commands")
     require(commands_of("README.md") == commands_of("README.zh.md"), "README.md and README.zh.md have different commands")
+    blocks = [BLOCK.findall(open(os.path.join(ROOT, name)).read()) for name in ("README.md", "README.zh.md")]
+    require(blocks[0] and blocks[0] == blocks[1], "README.md and README.zh.md show different commands or outputs")
 
 
 def matching_rule():
@@ -103,6 +106,7 @@ def matching_rule():
 def register(runner):
     runner.case("tour matching rule", matching_rule)
     runner.case("tour README", readme)
+    runner.case("tour README commands", run_page, os.path.join(ROOT, "README.md"))
     runner.case("tour README links", check_links, os.path.join(ROOT, "README.md"))
     runner.case("tour README.zh links", check_links, os.path.join(ROOT, "README.zh.md"))
     runner.case("tour Chinese", chinese_has_the_same_commands)
