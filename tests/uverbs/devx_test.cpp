@@ -22,6 +22,7 @@
 #include "prm/event.h"
 #include "prm/queue_context.h"
 #include "prm/umem_ref.h"
+#include "uverbs/real_device.h"
 
 namespace uhca::kernel::test {
 namespace {
@@ -43,45 +44,8 @@ struct Cmd {
   unsigned status() const { return prm::get<prm::cmd_out::status>(out.data()); }
 };
 
-class Devx : public ::testing::Test {
+class Devx : public RealDevice {
  protected:
-  std::unique_ptr<pci::InprocEndpoint> slot;
-  ib_device* dev = nullptr;
-  std::shared_ptr<VerbsFile> f;
-  std::vector<int> fds;
-
-  void SetUp() override {
-    pci::SlotConfig c;
-    c.netdev = "lo";
-    slot = pci::plug_in_hca(c);
-    ASSERT_NE(slot, nullptr);
-    auto r = mlx5_ib_probe(*slot);
-    ASSERT_TRUE(r.ok());
-    dev = *r;
-  }
-  void TearDown() override {
-    if (f) f->release();
-    f.reset();
-    for (int fd : fds) close(fd);
-    if (dev) mlx5_ib_remove(dev);
-  }
-  void open(bool devx) {
-    auto r = uverbs_open(dev->uverbs_minor);
-    ASSERT_TRUE(r.ok());
-    f = *r;
-    mlx5_ib_alloc_ucontext_req_v2 req{};
-    mlx5_ib_alloc_ucontext_resp resp{};
-    req.total_num_bfregs = 16;
-    req.num_low_latency_bfregs = 4;
-    req.max_cqe_version = 1;
-    req.lib_caps = MLX5_LIB_CAP_4K_UAR | MLX5_LIB_CAP_DYN_UAR;
-    req.flags = devx ? MLX5_IB_ALLOC_UCTX_DEVX : 0;
-    ASSERT_EQ(Ioctl(UVERBS_OBJECT_DEVICE, UVERBS_METHOD_GET_CONTEXT)
-                  .ptr(UVERBS_ATTR_UHW_IN, &req, sizeof req)
-                  .ptr(UVERBS_ATTR_UHW_OUT, &resp, sizeof resp)
-                  .run(*f),
-              0);
-  }
   int other(Cmd& c) {
     return Ioctl(MLX5_IB_OBJECT_DEVX, MLX5_IB_METHOD_DEVX_OTHER)
         .ptr(MLX5_IB_ATTR_DEVX_OTHER_CMD_IN, c.in.data(), c.in.size())

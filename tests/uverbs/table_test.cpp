@@ -13,11 +13,10 @@
 #include "kernel/uverbs/ufile.h"
 #include "kernel/uverbs/write_cmds.h"
 #include "uverbs/harness.h"
+#include "uverbs/method_table.h"
 
 namespace uhca::kernel::test {
 namespace {
-
-constexpr std::uint32_t kStale = 0x7fff0000;
 
 // Two pages of which the second is not there.
 struct Edge {
@@ -48,12 +47,7 @@ class UverbsTable : public Uverbs {
     ASSERT_EQ(mr(pd_h, &mr_h), 0);
   }
   const UapiTree& tree() { return static_cast<UverbsFile&>(*f).tree(); }
-  std::vector<const ApiObject*> objects() {
-    std::vector<const ApiObject*> v;
-    for (std::uint32_t id = 0; id < 0x2000; ++id)
-      if (const ApiObject* o = tree().object(static_cast<std::uint16_t>(id))) v.push_back(o);
-    return v;
-  }
+  std::vector<const ApiObject*> objects() { return objects_of(tree()); }
   bool supported(const WriteCmd& c) { return c.handler && (!c.supported || c.supported(dev)); }
   std::uint32_t last(bool ex) {
     std::uint32_t n = 0;
@@ -204,94 +198,9 @@ TEST_F(UverbsTable, DestroyCommandsAndHandles) {
   (*other)->release();
 }
 
-// One attribute at a time, wrong in one way: the first wrong thing decides, before what is missing.
 TEST_F(UverbsTable, IoctlAttributes) {
-  int before = dev.total(), seen = 0;
-  std::uint64_t data[8] = {};
-  for (const ApiObject* o : objects()) {
-    EXPECT_EQ(Ioctl(o->id, 0xfff).run(*f), EPROTONOSUPPORT) << o->name;
-    for (const ApiMethod& m : o->methods) {
-      bool mandatory = false;
-      EXPECT_EQ(Ioctl(o->id, m.id).raw(0xffe, 8, 0).run(*f), EPROTONOSUPPORT) << m.name;
-      for (const uverbs_attr_def* a : m.attrs) {
-        SCOPED_TRACE(std::string(o->name) + "." + m.name + " " + a->name);
-        ++seen;
-        mandatory = mandatory || a->mandatory();
-        auto one = [&](std::size_t len, std::uint64_t value, std::uint16_t reserved = 0) {
-          Ioctl c(o->id, m.id);
-          c.raw(a->id, static_cast<std::uint16_t>(len), value);
-          c.attr(0).attr_data.reserved = reserved;
-          return c.run(*f);
-        };
-        switch (a->type) {
-          case UVERBS_ATTR_TYPE_PTR_IN:
-          case UVERBS_ATTR_TYPE_PTR_OUT:
-            if (a->size.min) {
-              EXPECT_EQ(one(a->size.min - 1u, uptr(data)), EINVAL);
-            }
-            if (a->size.max < 0xffff && !a->size.zero_trailing) {
-              EXPECT_EQ(one(a->size.max + 1u, uptr(data)), EINVAL);
-            }
-            EXPECT_EQ(one(a->size.min, uptr(data), 1), EINVAL);
-            if (a->alloc_and_copy()) {
-              EXPECT_EQ(one(std::max<std::size_t>(a->size.min, 64), kBadPtr), EFAULT);
-            }
-            if (a->type == UVERBS_ATTR_TYPE_PTR_IN && a->size.zero_trailing) {
-              std::vector<std::uint8_t> more(a->size.max + 8u, 0xff);
-              EXPECT_EQ(one(more.size(), uptr(more.data())), EOPNOTSUPP);
-              EXPECT_EQ(one(more.size(), kBadPtr), EOPNOTSUPP) << "unreadable is not known to be zero";
-            }
-            break;
-          case UVERBS_ATTR_TYPE_ENUM_IN: {
-            Ioctl c(o->id, m.id);
-            c.raw(a->id, a->enum_sizes[0].min, 0);
-            c.attr(0).attr_data.enum_data.elem_id = a->num_enum;
-            EXPECT_EQ(c.run(*f), EOPNOTSUPP);
-            c.attr(0).attr_data.enum_data.elem_id = 0;
-            c.attr(0).attr_data.enum_data.reserved = 1;
-            EXPECT_EQ(c.run(*f), EINVAL);
-            break;
-          }
-          case UVERBS_ATTR_TYPE_RAW_FD:
-            EXPECT_EQ(one(4, 0), EINVAL);
-            EXPECT_EQ(one(0, 0, 1), EINVAL);
-            EXPECT_EQ(one(0, std::uint64_t{1} << 40), EINVAL);
-            break;
-          case UVERBS_ATTR_TYPE_IDR:
-            EXPECT_EQ(one(4, 0), EINVAL);
-            EXPECT_EQ(one(0, 0, 1), EINVAL);
-            if (a->access == UVERBS_ACCESS_NEW) break;
-            EXPECT_EQ(one(0, kStale), ENOENT);
-            EXPECT_EQ(one(0, ~0ull), EINVAL);
-            if (a->obj_type != UVERBS_IDR_ANY_OBJECT) {
-              EXPECT_EQ(one(0, a->obj_type == UVERBS_OBJECT_PD ? cq_h : pd_h), EINVAL);
-            }
-            break;
-          case UVERBS_ATTR_TYPE_FD:
-            EXPECT_EQ(one(4, 0), EINVAL);
-            if (a->access == UVERBS_ACCESS_NEW) break;
-            EXPECT_EQ(one(0, ~0ull), EBADF);
-            EXPECT_EQ(one(0, 0), EBADF) << "a descriptor of something else";
-            EXPECT_EQ(one(0, std::uint64_t{1} << 40), EINVAL);
-            break;
-          case UVERBS_ATTR_TYPE_IDRS_ARRAY: {
-            EXPECT_EQ(one(3, 0), EINVAL);
-            EXPECT_EQ(one(4, 0, 1), EINVAL);
-            EXPECT_EQ(one((a->size.max + 1u) * 4, uptr(data)), EINVAL);
-            if (a->size.min <= 1) {
-              EXPECT_EQ(one(4, kStale), ENOENT);
-            }
-            break;
-          }
-          default: ADD_FAILURE() << "attribute type";
-        }
-      }
-      if (mandatory) {
-        EXPECT_EQ(Ioctl(o->id, m.id).run(*f), EINVAL) << m.name << ": nothing given";
-      }
-    }
-  }
-  EXPECT_GT(seen, 100);
+  int before = dev.total();
+  EXPECT_GT(wrong_attributes(*f, tree(), {pd_h, cq_h}), 100);
   EXPECT_EQ(dev.total(), before);
 }
 
