@@ -12,6 +12,8 @@ if(UHCA_SANITIZE)
     add_compile_options(-Wno-tsan)  # it warns of every fence
   endif()
   if(UHCA_SANITIZE MATCHES address AND CMAKE_CXX_COMPILER_ID STREQUAL Clang)
+    # tests/fuzz is led by coverage.
+    add_compile_options(-fsanitize=fuzzer-no-link)
     # libuhca.so enters programs that are not sanitized: the runtime must be a library that can be preloaded before it, as it is with GCC.
     add_link_options(-shared-libasan)
     execute_process(COMMAND ${CMAKE_CXX_COMPILER} --print-file-name=libclang_rt.asan-${CMAKE_SYSTEM_PROCESSOR}.so

@@ -96,9 +96,9 @@ class Hca final : public pci::Engine {
   // Thread-safe. One more rule; each fires once.
   void fail_command(const CommandFault& fault);
   // Takes back those that have not fired, and returns how many.
-  std::size_t forget_faults();
+  std::size_t forget_faults() override;
   // Numbers that are in use, objects of every kind together (pages not counted): 0 after a clean tear-down. Thread-safe.
-  std::size_t live_objects();
+  std::size_t live_objects() override;
   // Pages of host memory that the firmware holds. Thread-safe.
   std::size_t held_pages();
   // What tools are told (report.cpp): JSON. Empty: the lane is busy. Thread-safe; never waits for the lane.

@@ -66,7 +66,7 @@ Lane::Lane(Hca& h)
       port(h.port()),
       clock(h.clock()),
       objects(h.objects()),
-      publisher(h.bus(), static_cast<PublishedTables*>(h.config().published)) {
+      publisher(static_cast<PublishedTables*>(h.config().published)) {
   reset_congestion();
 }
 

@@ -66,7 +66,7 @@ class HcaInSlot final : public Engine {
   void set_idle_watch(IdleWatch* w) override { hca_.set_idle_watch(w); }
   Nanos next_deadline() override { return hca_.next_deadline(); }
   unsigned armed_cqs() override { return hca_.armed_cqs(); }
-  Status fail_command(const std::string& name, unsigned nth, const std::string& status) override {
+  Status plan_fault(const std::string& name, unsigned nth, const std::string& status) override {
     hca::CommandFault fault;
     fault.nth = nth;
     if (!name.empty() && !prm::opcode_of(name.c_str(), &fault.opcode)) return refuse(EINVAL, "fault rule: no command {}", name);

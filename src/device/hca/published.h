@@ -68,7 +68,7 @@ constexpr std::uint32_t progress_msn(std::uint64_t p) {
 class Publisher {
  public:
   // `tables`: zero, in memory that others can see; nullptr: nothing is ever published.
-  Publisher(pci::Bus& bus, PublishedTables* tables) : bus_(bus), tables_(tables) {}
+  explicit Publisher(PublishedTables* tables) : tables_(tables) {}
 
   // The key is new or has changed, and its window is open: publishes it if others can use it, else withdraws what stood there.
   void mkey(const Mkey& m);
@@ -79,7 +79,6 @@ class Publisher {
   void withdraw_qp(Qp& qp);
 
  private:
-  pci::Bus& bus_;
   PublishedTables* tables_;
   std::uint32_t next_seq_ = 1;
   std::uint32_t fresh_seq();

@@ -39,7 +39,7 @@ class Engine : public Function {
 
   // "The nth command from now on of this name (empty: any) fails with this status" (empty: an internal error). EINVAL: no such name or
   // status; EOPNOTSUPP: an engine without commands.
-  virtual Status fail_command(const std::string& name, unsigned nth, const std::string& status) {
+  virtual Status plan_fault(const std::string& name, unsigned nth, const std::string& status) {
     static_cast<void>(name), static_cast<void>(nth), static_cast<void>(status);
     return Errno{EOPNOTSUPP};
   }

@@ -55,7 +55,7 @@ class InprocEndpoint : public Endpoint {
   virtual bool publish(std::uint64_t bar_offset) = 0;
 
   // Faults on purpose, and what there is: see Engine (function.h).
-  virtual Status fail_command(const std::string& name, unsigned nth, const std::string& status) = 0;
+  virtual Status plan_fault(const std::string& name, unsigned nth, const std::string& status) = 0;
   virtual std::size_t forget_faults() = 0;
   virtual std::size_t live_objects() = 0;
 

@@ -75,8 +75,8 @@ class InprocSlot final : public InprocEndpoint {
   void look_at_send_queue(std::uint32_t qpn) override;
   void look_at_cq(std::uint32_t cqn) override;
   void polled_empty() override;
-  Status fail_command(const std::string& name, unsigned nth, const std::string& status) override {
-    return engine_->fail_command(name, nth, status);
+  Status plan_fault(const std::string& name, unsigned nth, const std::string& status) override {
+    return engine_->plan_fault(name, nth, status);
   }
   std::size_t forget_faults() override { return engine_->forget_faults(); }
   std::size_t live_objects() override { return engine_->live_objects(); }

@@ -100,7 +100,7 @@ void plan_faults(pci::InprocEndpoint& slot) {
   for (const fault::Rule& r : *rules) {
     if (r.point != fault::Point::kCommand) {
       fault::arm(r.point, r.nth, r.err);
-    } else if (!slot.fail_command(r.command, r.nth, r.status).ok()) {
+    } else if (!slot.plan_fault(r.command, r.nth, r.status).ok()) {
       log::error("UHCA_FAULT: no command {} or no status {}", r.command, r.status);
     }
   }
