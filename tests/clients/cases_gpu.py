@@ -56,6 +56,13 @@ def gpu_to_gpu(server, client):
     require("GPU to GPU: WRITE, READ and SEND of 1 MiB each" in outs[1], "\n".join(outs))
 
 
+def far_storm(server, client):
+    """Buffers of one program's GPU move while eight QPs of another program use them."""
+    port = free_port()
+    pair(server, client, [program("gpu_amd"), "server", str(port), str(server.gid_index())],
+         [program("gpu_amd"), "client", server.address, str(port), str(client.gid_index())], port)
+
+
 CUDA_TESTS = ["tests.test_cuda_dmabuf.DmabufCudaTest.test_cuda_dmabuf_rdma_write_traffic",
               "tests.test_mlx5_cuda_umem.Mlx5GpuDevxRcTrafficTest.test_mlx_devx_cuda_send_imm_traffic"]
 STORM = os.environ.get("UHCA_STORM", "2")  # seconds
@@ -83,5 +90,10 @@ def register(runner):
         a, b = hosts.place(0), hosts.place(1)
         a.gpu = b.gpu = "nvidia,vram=256M"
         runner.case("gpu cuda GPU to GPU/two hosts", gpu_to_gpu, a, b)
+        near = Place(gpu="amd,vram=64M", env={"STORM": STORM})
+        runner.case("gpu amd storm of another program/one host", far_storm, near, near)
         a.env, b.env = dict(a.env, **LOSS), dict(b.env, **LOSS)
         runner.case("gpu cuda GPU to GPU/two hosts, frames get lost", gpu_to_gpu, a, b)
+        a.gpu = b.gpu = "amd,vram=64M"
+        a.env, b.env = dict(a.env, STORM=STORM), dict(b.env, STORM=STORM)
+        runner.case("gpu amd storm of another program/two hosts, frames get lost", far_storm, a, b)

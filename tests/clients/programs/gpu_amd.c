@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * GPU memory as AMD's stack gives it to programs: /dev/kfd and a DRM render node by their own ioctls, dma-bufs, MRs on them.
- * gpu_amd NAME GID_INDEX [SECONDS]; ends with status 0 when everything was as with a real card.
+ * gpu_amd NAME GID_INDEX [SECONDS], or gpu_amd server PORT GID | client HOST PORT GID: the storm between two programs, of the environment's
+ * STORM seconds. Status 0: everything was as with a real card.
  */
 #include <drm/amdgpu_drm.h>
 #include <drm/drm.h>
@@ -300,39 +301,96 @@ static void* mover(void* arg) {
   return NULL;
 }
 
-static void* worker(void* arg) {
-  struct worker* w = arg;
-  struct storm* s = w->s;
-  struct pair p;
-  connect_pair(&p, &s->opened);
-  char *out = s->host + 2 * w->index * kSlice, *in = out + kSlice;
+/* Rounds of WRITE and READ by one QP, on its slice of either buffer. */
+static void rounds(struct storm* s, struct end* e, int index, const uint32_t rkeys[2]) {
+  char *out = s->host + 2 * index * kSlice, *in = out + kSlice;
   for (unsigned i = 0; seconds() < s->until; ++i) {
-    const struct ibv_mr* mr = s->mrs[i % 2];
-    for (uint32_t k = 0; k < kSlice / 4; ++k) ((uint32_t*)out)[k] = (i * 2654435761u + k * 40503u + (uint32_t)w->index) & 0x7f7f7f7f;
-    const uint64_t at = (uint64_t)w->index * kSlice;
-    int status = request(&p.a, IBV_WR_RDMA_WRITE, out, kSlice, s->hmr, at, mr->rkey);
+    for (uint32_t k = 0; k < kSlice / 4; ++k) ((uint32_t*)out)[k] = (i * 2654435761u + k * 40503u + (uint32_t)index) & 0x7f7f7f7f;
+    const uint64_t at = (uint64_t)index * kSlice;
+    int status = request(e, IBV_WR_RDMA_WRITE, out, kSlice, s->hmr, at, rkeys[i % 2]);
     if (status != IBV_WC_SUCCESS) FAIL("round %u: WRITE: %s", i, ibv_wc_status_str((enum ibv_wc_status)status));
     memset(in, 0x55, kSlice);
-    status = request(&p.a, IBV_WR_RDMA_READ, in, kSlice, s->hmr, at, mr->rkey);
+    status = request(e, IBV_WR_RDMA_READ, in, kSlice, s->hmr, at, rkeys[i % 2]);
     if (status != IBV_WC_SUCCESS) FAIL("round %u: READ: %s", i, ibv_wc_status_str((enum ibv_wc_status)status));
-    if (memcmp(out, in, kSlice)) FAIL("round %u of QP %d: bytes differ", i, w->index);
+    if (memcmp(out, in, kSlice)) FAIL("round %u of QP %d: bytes differ", i, index);
     atomic_fetch_add(&s->done, 1);
   }
+}
+
+static void* worker(void* arg) {
+  struct worker* w = arg;
+  struct pair p;
+  connect_pair(&p, &w->s->opened);
+  const uint32_t rkeys[2] = {w->s->mrs[0]->rkey, w->s->mrs[1]->rkey};
+  rounds(w->s, &p.a, w->index, rkeys);
   return NULL;
+}
+
+static void make_buffers(struct storm* s, struct ibv_pd* pd) {
+  s->card = open_card();
+  for (int i = 0; i < 2; ++i) {
+    s->gems[i] = gem(&s->card, kQps * kSlice, AMDGPU_GEM_DOMAIN_VRAM);
+    NEED(s->mrs[i] = ibv_reg_dmabuf_mr(pd, 0, kQps * kSlice, 0, s->gems[i].fd, kAccess));
+  }
+}
+static void make_host_memory(struct storm* s, struct ibv_pd* pd) {
+  s->host = aligned_alloc(kPage, 2 * kQps * kSlice);
+  memset(s->host, 0, 2 * kQps * kSlice);
+  NEED(s->hmr = ibv_reg_mr(pd, s->host, 2 * kQps * kSlice, kAccess));
+}
+
+/* The buffers are in one program's GPU, the QPs that use them in another. */
+struct far_worker {
+  struct storm* s;
+  struct end* e;
+  int index;
+};
+static void* far_worker(void* arg) {
+  struct far_worker* w = arg;
+  const uint32_t rkeys[2] = {w->e->peer.rkey, w->e->peer.spare};
+  rounds(w->s, w->e, w->index, rkeys);
+  return NULL;
+}
+static void far_storm(struct end* e) {
+  static struct storm s;
+  static struct end ends[kQps];
+  const char* time = getenv("STORM");
+  open_end(e);
+  if (e->a)
+    make_host_memory(&s, e->pd);
+  else
+    make_buffers(&s, e->pd);
+  for (int i = 0; i < kQps; ++i) {
+    ends[i] = *e;
+    if (!e->a) ends[i].me.rkey = s.mrs[0]->rkey, ends[i].me.spare = s.mrs[1]->rkey;
+    join(&ends[i], &kTuning);
+  }
+  meet(e);
+  s.until = seconds() + (time ? atof(time) : 2);
+  if (e->a) {
+    pthread_t threads[kQps];
+    struct far_worker workers[kQps];
+    for (int i = 0; i < kQps; ++i) {
+      workers[i] = (struct far_worker){&s, &ends[i], i};
+      NEED(pthread_create(&threads[i], NULL, far_worker, &workers[i]) == 0);
+    }
+    for (int i = 0; i < kQps; ++i) pthread_join(threads[i], NULL);
+    printf("%lu rounds over %d QPs\n", s.done, kQps);
+    NEED(s.done >= kQps);
+  } else {
+    mover(&s);
+    printf("buffers moved %lu times\n", s.moved);
+    NEED(s.moved > 0);
+  }
+  meet(e);
 }
 
 static int storm(int gid, double time) {
   static struct storm s;
-  s.card = open_card();
   s.opened.gid_index = gid;
   open_end(&s.opened);
-  s.host = aligned_alloc(kPage, 2 * kQps * kSlice);
-  memset(s.host, 0, 2 * kQps * kSlice);
-  NEED(s.hmr = ibv_reg_mr(s.opened.pd, s.host, 2 * kQps * kSlice, kAccess));
-  for (int i = 0; i < 2; ++i) {
-    s.gems[i] = gem(&s.card, kQps * kSlice, AMDGPU_GEM_DOMAIN_VRAM);
-    NEED(s.mrs[i] = ibv_reg_dmabuf_mr(s.opened.pd, 0, kQps * kSlice, 0, s.gems[i].fd, kAccess));
-  }
+  make_host_memory(&s, s.opened.pd);
+  make_buffers(&s, s.opened.pd);
   s.until = seconds() + time;
   pthread_t threads[kQps + 1];
   struct worker workers[kQps];
@@ -352,8 +410,7 @@ int main(int argc, char** argv) {
     const char* name;
     int (*run)(int, double);
   } kCases[] = {{"exports", exports}, {"lifetimes", lifetimes}, {"moves", moves}, {"storm", storm}};
-  if (argc < 3) return 2;
-  for (size_t i = 0; i < sizeof kCases / sizeof kCases[0]; ++i)
+  for (size_t i = 0; argc >= 3 && i < sizeof kCases / sizeof kCases[0]; ++i)
     if (!strcmp(argv[1], kCases[i].name)) return kCases[i].run(atoi(argv[2]), argc > 3 ? atof(argv[3]) : 2);
-  return 2;
+  return run_ends(argc, argv, far_storm);
 }
