@@ -4,13 +4,16 @@
  */
 #include <sched.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/uio.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -65,8 +68,31 @@ static void wake_each_other(int mine, int theirs, int first, int n) {
   }
 }
 
+/* Connections of the kernel: socket, connect, accept, close on both sides. */
+static double unix_connections(int n) {
+  struct sockaddr_un at = {.sun_family = AF_UNIX};
+  int name = snprintf(at.sun_path + 1, 60, "uhca-bench-%d", (int)getpid());
+  socklen_t length = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)name);
+  int listener = socket(AF_UNIX, SOCK_STREAM, 0);
+  must(listener >= 0 && bind(listener, (struct sockaddr*)&at, length) == 0 && listen(listener, 8) == 0, "listen");
+  uint64_t start = now_ns();
+  for (int i = 0; i < n; ++i) {
+    int a = socket(AF_UNIX, SOCK_STREAM, 0);
+    must(a >= 0 && connect(a, (struct sockaddr*)&at, length) == 0, "connect");
+    int b = accept(listener, NULL, NULL);
+    must(b >= 0, "accept");
+    close(a);
+    close(b);
+  }
+  return (double)(now_ns() - start) / n;
+}
+
 int main(int argc, char** argv) {
   if (argc != 3) return 2;
+  if (!strcmp(argv[1], "unix")) {
+    printf("ns %.2f\n", unix_connections(20000));
+    return 0;
+  }
   const char* row = argv[1];
   bytes = (uint32_t)atoi(argv[2]);
   int n = bytes <= 4096 ? 20000 : (int)(2000000000u / bytes / 8) + 50;

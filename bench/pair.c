@@ -177,6 +177,27 @@ static double reg_mr(struct pair* p, int n) {
   return (double)spent / n;
 }
 
+/* A queue pair from nothing to where it may send, and away. */
+static double qp_life(struct pair* p, int n) {
+  meet(p->e);
+  if (!p->e->a) return 0;
+  struct end e = *p->e;
+  static const struct tuning tuning = {7, 7, 14, 1, 1, 0};
+  struct ibv_qp_init_attr init = {.send_cq = e.scq,
+                                  .recv_cq = e.rcq,
+                                  .qp_type = IBV_QPT_RC,
+                                  .cap = {.max_send_wr = 16, .max_recv_wr = 16, .max_send_sge = 1, .max_recv_sge = 1}};
+  uint64_t start = now_ns();
+  for (int i = 0; i < n; ++i) {
+    NEED(e.qp = ibv_create_qp(e.pd, &init));
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = 1};
+    NEED(ibv_modify_qp(e.qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) == 0);
+    NEED(to_rts(&e, &tuning) == 0);
+    NEED(ibv_destroy_qp(e.qp) == 0);
+  }
+  return (double)(now_ns() - start) / n;
+}
+
 /* Independent of the size: registering is. */
 static int times_of(int n) {
   return n < 2000 ? 2000 : n / 10;
@@ -192,6 +213,7 @@ static double run(struct pair* p, int n) {
   if (!strcmp(row, "read_bw")) return one_sided(p, n, IBV_WR_RDMA_READ, kDepth / 2);
   if (!strcmp(row, "send_bw")) return send_bw(p, n);
   if (!strcmp(row, "poll_empty")) return poll_empty(p, n * 10);
+  if (!strcmp(row, "qp_life")) return qp_life(p, 2000);
   if (!strcmp(row, "reg_mr")) return reg_mr(p, times_of(n));
   FAIL("no row '%s'", row);
 }

@@ -126,6 +126,7 @@ ROWS = [
     ("wire WRITE 64 KiB rate, MTU 4096 / raw UDP loop", over_wire("write_bw", K64, parts=16), udp("udp_loop", 4096), ">=", 0.75),
     ("wire SEND 64 KiB rate, MTU 4096 / raw UDP loop", over_wire("send_bw", K64, parts=16), udp("udp_loop", 4096), ">=", 0.75),
     ("wire WRITE 64 B rate / raw UDP loop", over_wire("write_rate", 64), udp("udp_loop", 64), ">=", 0.4),
+    ("QP create, connect, destroy rate / AF_UNIX connections", ours("qp_life", 8), machine("unix", 8), ">=", 0.3),
     ("empty poll, ns (baseline: 1 ns)", ours("poll_empty", 8), lambda: 1.0, "<=", 5),
     ("reg_mr 1 MiB, ns (baseline: 1000 ns)", ours("reg_mr", M1), lambda: 1000.0, "<=", 3),
 ]

@@ -32,7 +32,9 @@ def sh(*args, check=True):
 class Place:
     """Where a program runs: a network namespace (or the present one), a user, a choice of user libraries."""
 
-    def __init__(self, namespace=None, user=None, rdma_core=False, netdev=None, env=None, address="127.0.0.1", gpu=None):
+    def __init__(self, namespace=None, user=None, rdma_core=False, netdev=None, env=None, address="127.0.0.1", gpu=None, container=False):
+        """`container`: processes and /proc of its own, as in a container that shares only the network."""
+        self.container = container
         self.namespace, self.user, self.rdma_core, self.netdev = namespace, user, rdma_core, netdev
         self.env = env or {}
         self.address = address
@@ -42,6 +44,8 @@ class Place:
         p = []
         if self.namespace:
             p += ["nsenter", "--net=/run/netns/" + self.namespace]
+        if self.container:
+            p += ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
         if self.user:
             p += ["setpriv", "--reuid", str(self.user), "--regid", str(self.user), "--clear-groups", "--bounding-set=-all",
                   "--inh-caps=-all", "--no-new-privs"]

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: MIT
 // The whole of what mlx5 offers, with the driver's own objects and attributes, on the real driver and device.
+#include <arpa/inet.h>
 #include <rdma/ib_user_ioctl_verbs.h>
+#include <rdma/mlx5_user_ioctl_verbs.h>
 
 #include <chrono>
 #include <cstdlib>
 #include <random>
+#include <thread>
 
 #include "kernel/uverbs/write_cmds.h"
 #include "uverbs/method_table.h"
@@ -40,6 +43,12 @@ class DriverTable : public RealDevice {
     std::memcpy(&handle, &resp, sizeof handle);
     return handle;
   }
+  int destroy(std::uint32_t command, std::uint32_t handle) {
+    return Ioctl(UVERBS_OBJECT_DEVICE, UVERBS_METHOD_INVOKE_WRITE)
+        .val64(UVERBS_ATTR_WRITE_CMD, command)
+        .raw(UVERBS_ATTR_CORE_IN, 4, handle)
+        .run(*f);
+  }
   std::uint32_t pd() { return make(IB_USER_VERBS_CMD_ALLOC_PD, ::ib_uverbs_alloc_pd{}, ::ib_uverbs_alloc_pd_resp{}); }
   std::uint32_t xrcd() {
     ::ib_uverbs_open_xrcd req{};
@@ -60,6 +69,79 @@ TEST_F(DriverTable, IoctlAttributes) {
   for (const ApiObject* o : objects_of(tree())) of_driver += o->id >= uapi::UVERBS_ID_DRIVER_NS ? 1 : 0;
   EXPECT_GE(of_driver, 7) << "DEVX objects, umems, events, UARs, VARs, packet pacing, matchers, ...";
   EXPECT_GT(wrong_attributes(*f, tree(), h), 200);
+  EXPECT_EQ(slot->live_objects(), before);
+  EXPECT_EQ(counts(), kept);
+}
+
+// Two threads for each kind make and destroy objects of one file; numbers and counts are as before.
+TEST_F(DriverTable, ThreadsOfEveryKind) {
+  const double seconds = std::getenv("UHCA_LONG") != nullptr ? 60 : 1.5;
+  alignas(4096) static std::uint8_t pages[4096 * 4];
+  auto reg_mr = [&] {
+    ::ib_uverbs_reg_mr req{};
+    req.start = req.hca_va = uptr(pages), req.length = sizeof pages, req.pd_handle = h.pd, req.access_flags = IB_UVERBS_ACCESS_LOCAL_WRITE;
+    return make(IB_USER_VERBS_CMD_REG_MR, req, ::ib_uverbs_reg_mr_resp{});
+  };
+  ASSERT_EQ(destroy(IB_USER_VERBS_CMD_DEREG_MR, reg_mr()), 0);  // the driver has made what it needs for itself
+  const std::size_t before = slot->live_objects();
+  const auto kept = counts();
+  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+  auto while_time = [&](auto once) {
+    return [once, end] {
+      for (long n = 0; n < 20 || std::chrono::steady_clock::now() < end; ++n) once();
+    };
+  };
+  auto by_handle = [&](Ioctl create, std::uint16_t object, std::uint16_t method, std::uint16_t attr) {
+    ASSERT_EQ(create.run(*f), 0);
+    ASSERT_EQ(Ioctl(object, method).obj(attr, create.attr(0).data).run(*f), 0);
+  };
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 2; ++i) {
+    threads.emplace_back(while_time([&] { EXPECT_EQ(destroy(IB_USER_VERBS_CMD_DEALLOC_PD, pd()), 0); }));
+    threads.emplace_back(while_time([&] { EXPECT_EQ(destroy(IB_USER_VERBS_CMD_CLOSE_XRCD, xrcd()), 0); }));
+    threads.emplace_back(while_time([&] { EXPECT_EQ(destroy(IB_USER_VERBS_CMD_DEREG_MR, reg_mr()), 0); }));
+    threads.emplace_back(while_time([&] {
+      ::ib_uverbs_alloc_mw req{};
+      req.pd_handle = h.pd, req.mw_type = 2;
+      EXPECT_EQ(destroy(IB_USER_VERBS_CMD_DEALLOC_MW, make(IB_USER_VERBS_CMD_ALLOC_MW, req, ::ib_uverbs_alloc_mw_resp{})), 0);
+    }));
+    threads.emplace_back(while_time([&] {
+      std::uint64_t offset;
+      std::uint32_t length, id;
+      Ioctl c(MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_ALLOC);
+      c.obj(MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE)
+          .val64(MLX5_IB_ATTR_UAR_OBJ_ALLOC_TYPE, MLX5_IB_UAPI_UAR_ALLOC_TYPE_NC)
+          .ptr(MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_OFFSET, &offset, 8)
+          .ptr(MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_LENGTH, &length, 4)
+          .ptr(MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID, &id, 4);
+      by_handle(c, MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_DESTROY, MLX5_IB_ATTR_UAR_OBJ_DESTROY_HANDLE);
+    }));
+    threads.emplace_back(while_time([&] {
+      std::uint32_t id;
+      Ioctl c(MLX5_IB_OBJECT_DEVX_UMEM, MLX5_IB_METHOD_DEVX_UMEM_REG);
+      c.obj(MLX5_IB_ATTR_DEVX_UMEM_REG_HANDLE)
+          .val64(MLX5_IB_ATTR_DEVX_UMEM_REG_ADDR, uptr(pages))
+          .val64(MLX5_IB_ATTR_DEVX_UMEM_REG_LEN, sizeof pages)
+          .val(MLX5_IB_ATTR_DEVX_UMEM_REG_ACCESS, IB_UVERBS_ACCESS_LOCAL_WRITE)
+          .ptr(MLX5_IB_ATTR_DEVX_UMEM_REG_OUT_ID, &id, 4);
+      by_handle(c, MLX5_IB_OBJECT_DEVX_UMEM, MLX5_IB_METHOD_DEVX_UMEM_DEREG, MLX5_IB_ATTR_DEVX_UMEM_DEREG_HANDLE);
+    }));
+    threads.emplace_back(while_time([&] {
+      std::uint32_t in[4] = {htonl(0x816u << 16)}, out[4];  // ALLOC_TRANSPORT_DOMAIN
+      Ioctl c(MLX5_IB_OBJECT_DEVX_OBJ, MLX5_IB_METHOD_DEVX_OBJ_CREATE);
+      c.obj(MLX5_IB_ATTR_DEVX_OBJ_CREATE_HANDLE)
+          .ptr(MLX5_IB_ATTR_DEVX_OBJ_CREATE_CMD_IN, in, sizeof in)
+          .ptr(MLX5_IB_ATTR_DEVX_OBJ_CREATE_CMD_OUT, out, sizeof out);
+      by_handle(c, MLX5_IB_OBJECT_DEVX_OBJ, MLX5_IB_METHOD_DEVX_OBJ_DESTROY, MLX5_IB_ATTR_DEVX_OBJ_DESTROY_HANDLE);
+    }));
+    // Files, too.
+    threads.emplace_back(while_time([&] {
+      auto file = uverbs_open(dev->uverbs_minor);
+      ASSERT_TRUE(file.ok());
+      (*file)->release();
+    }));
+  }
+  for (std::thread& t : threads) t.join();
   EXPECT_EQ(slot->live_objects(), before);
   EXPECT_EQ(counts(), kept);
 }
