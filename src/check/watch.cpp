@@ -6,8 +6,10 @@
 #include <linux/perf_event.h>
 #include <signal.h>
 #include <sys/syscall.h>
+#include <ucontext.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
@@ -22,42 +24,22 @@ namespace uhca::check {
 namespace {
 
 struct Watched {
-  int fd = -1;
-  const volatile std::uint32_t* at = nullptr;
+  int fd = -1, before_fd = -1;              // the field, the defined one in front of it
+  std::uint64_t hits = 0, before_hits = 0;  // when we last looked
+  const volatile std::uint32_t *at = nullptr, *before = nullptr;
   std::uint32_t was = 0;
   const char* name = nullptr;
 };
-constexpr int kRegisters = 4;
-thread_local Watched watched[kRegisters] __attribute__((tls_model("initial-exec")));
+constexpr int kFields = 2;  // there are four debug registers
+thread_local Watched watched[kFields] __attribute__((tls_model("initial-exec")));
 thread_local int status __attribute__((tls_model("initial-exec"))) = 0;
 thread_local Site polled __attribute__((tls_model("initial-exec")));
 struct sigaction before;
 
-void trapped(int number, siginfo_t* info, void* context) {
-  if (info->si_code != TRAP_PERF) {
-    if (before.sa_flags & SA_SIGINFO)
-      before.sa_sigaction(number, info, context);
-    else if (before.sa_handler == SIG_DFL)
-      signal(SIGTRAP, SIG_DFL), raise(SIGTRAP);
-    else if (before.sa_handler != SIG_IGN)
-      before.sa_handler(number);
-    return;
-  }
-  if (Inside::active()) return;
-  Inside inside;
-  for (Watched& w : watched) {
-    if (w.fd < 0 || w.at != info->si_addr) continue;
-    const bool read = *w.at == w.was;  // else the program has put the memory to another use
-    close(w.fd);
-    w.fd = -1;
-    if (!read) return;
-    const Site site = here();
-    found("error-field",
-          fmt::format("{} of a completion with status {} is read (here it is poisoned): defined are wr_id, status, qp_num and vendor_err",
-                      w.name, status),
-          {{"read at", &site}, {"polled at", &polled}});
-    return;
-  }
+void forget(Watched& w) {
+  if (w.fd >= 0) close(w.fd);
+  if (w.before_fd >= 0) close(w.before_fd);
+  w.fd = w.before_fd = -1;
 }
 
 int breakpoint(const void* at) {
@@ -76,6 +58,62 @@ int breakpoint(const void* at) {
   return static_cast<int>(syscall(SYS_perf_event_open, &a, 0, -1, -1, PERF_FLAG_FD_CLOEXEC));
 }
 
+// False and errno: it is not permitted.
+bool arm(Watched& w) {
+  w.hits = w.before_hits = 0;
+  w.fd = breakpoint(const_cast<const std::uint32_t*>(w.at));
+  if (w.fd >= 0) w.before_fd = breakpoint(const_cast<const std::uint32_t*>(w.before));
+  if (w.before_fd >= 0) return true;
+  const int refused = errno;
+  forget(w);
+  errno = refused;
+  return false;
+}
+
+// Whether it was hit since we last looked.
+bool moved(int fd, std::uint64_t* hits) {
+  std::uint64_t now = *hits;
+  if (read(fd, &now, sizeof now) != sizeof now || now == *hits) return false;
+  *hits = now;
+  return true;
+}
+
+void trapped(int number, siginfo_t* info, void* context) {
+  if (info->si_code != TRAP_PERF) {
+    if (before.sa_flags & SA_SIGINFO)
+      before.sa_sigaction(number, info, context);
+    else if (before.sa_handler == SIG_DFL)
+      signal(SIGTRAP, SIG_DFL), raise(SIGTRAP);
+    else if (before.sa_handler != SIG_IGN)
+      before.sa_handler(number);
+    return;
+  }
+  if (Inside::active()) return;
+  Inside inside;
+  for (Watched& w : watched) {
+    if (w.fd < 0) continue;
+    const bool field = moved(w.fd, &w.hits), in_front = moved(w.before_fd, &w.before_hits);
+    if (!field) continue;
+    forget(w);                     // before we look ourselves
+    if (*w.at != w.was) continue;  // written: the program has put the memory to another use
+    if (in_front) {
+      arm(w);  // that was a copy
+      continue;
+    }
+    Site site = here();
+    // Without the frames of the signal's delivery.
+    void* const at = reinterpret_cast<void*>(static_cast<ucontext_t*>(context)->uc_mcontext.gregs[REG_RIP]);
+    if (auto* first = std::find(site.frames, site.frames + site.depth, at); first != site.frames + site.depth) {
+      std::copy(first, site.frames + site.depth, site.frames);
+      site.depth -= static_cast<int>(first - site.frames);
+    }
+    found("error-field",
+          fmt::format("{} of a completion with status {} is read (here it is poisoned): defined are wr_id, status, qp_num and vendor_err",
+                      w.name, status),
+          {{"read at", &site}, {"polled at", &polled}});
+  }
+}
+
 void install() {
   struct sigaction a {};
   a.sa_sigaction = trapped;
@@ -86,8 +124,7 @@ void install() {
 }  // namespace
 
 void unwatch() {
-  for (Watched& w : watched)
-    if (w.fd >= 0) close(w.fd), w.fd = -1;
+  for (Watched& w : watched) forget(w);
 }
 
 void watch_fields(ibv_wc* wc, const Site& site) {
@@ -97,17 +134,17 @@ void watch_fields(ibv_wc* wc, const Site& site) {
   status = wc->status;
   polled = site;
   const struct {
-    const void* at;
+    const void *at, *before;
     const char* name;
-  } fields[kRegisters] = {{&wc->opcode, "opcode"}, {&wc->byte_len, "byte_len"}, {&wc->wc_flags, "wc_flags"}, {&wc->imm_data, "imm_data"}};
+  } fields[kFields] = {{&wc->opcode, &wc->status, "opcode"}, {&wc->byte_len, &wc->vendor_err, "byte_len"}};
   int refused = 0;
-  for (int i = 0; i < kRegisters; ++i) {
+  for (int i = 0; i < kFields; ++i) {
     Watched& w = watched[i];
     w.at = static_cast<const std::uint32_t*>(fields[i].at);
+    w.before = static_cast<const std::uint32_t*>(fields[i].before);
     w.was = *w.at;
     w.name = fields[i].name;
-    w.fd = breakpoint(fields[i].at);
-    if (w.fd < 0 && !refused) refused = errno;
+    if (!arm(w) && !refused) refused = errno;
   }
   if (watched[0].fd < 0)
     found("note",
