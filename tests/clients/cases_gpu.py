@@ -2,6 +2,7 @@
 """GPU memory: the simulated card under programs that know only a GPU's own interfaces, and verbs."""
 import os
 import re
+import shutil
 import subprocess
 import tempfile
 
@@ -48,6 +49,18 @@ def cuda_tests(place, *names):
     require(re.search(r"^Ran %d test" % len(names), r.stdout, re.M) and re.search(r"^OK$", r.stdout, re.M), r.stdout[-3000:])
 
 
+def queues(place):
+    """DEVX queues in GPU memory (test_gpu_queues.py), run by pyverbs' suite."""
+    with tempfile.TemporaryDirectory() as folder:
+        cases_pyverbs.unpack(folder)
+        for file in ("gpu_dmabuf.py", "test_gpu_queues.py"):
+            shutil.copy(os.path.join(HERE, file), os.path.join(folder, "tests"))
+        words = ["/usr/bin/python3", "tests/run_tests.py", "--dev", "mlx5_0", "--port", "1", "--gid", str(place.gid_index()), "-v", "tests.test_gpu_queues"]
+        r = subprocess.run(place.uhca(*words), cwd=folder, env=place.environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                           stderr=subprocess.STDOUT, text=True, errors="replace", timeout=60)
+    require(re.search(r"^Ran 1 test", r.stdout, re.M) and re.search(r"^OK$", r.stdout, re.M), r.stdout[-3000:])
+
+
 def gpu_to_gpu(server, client):
     """Each program has a GPU of its own; one writes, reads and sends the other's memory."""
     port = free_port()
@@ -76,6 +89,7 @@ def register(runner):
             runner.case("gpu amd %s/%s" % (name, label), amd, card, name)
         runner.case("gpu amd storm/%s" % label, amd, card, "storm", STORM)
         runner.case("gpu pyverbs dma-buf in VRAM/%s" % label, pyverbs, card)
+        runner.case("gpu queues in GPU memory/%s" % label, queues, card)
         runner.case("gpu pyverbs dma-buf in GTT/%s" % label, pyverbs, card, "--gtt")
         runner.case("gpu amd storm, frames get lost/%s" % label, amd, Place(rdma_core=core, gpu="amd,vram=64M", env=LOSS), "storm", STORM)
         nvidia = Place(rdma_core=core, gpu="nvidia,vram=256M")
