@@ -176,6 +176,16 @@ def removed(place):
     require(p.returncode == 0 and "ok" in out, "exit status %s:\n%s" % (p.returncode, out))
 
 
+def removed_under_cm(place):
+    """With addresses of a netdev, and with loopback's."""
+    with Namespaces() as hosts:
+        there = hosts.place(0, rdma_core=place.rdma_core, env=place.env)
+        for where, ids in ((there, 3), (place, 2)):
+            p = where.start(program("cm_removal"), where.address)
+            out = finish(p)
+            require(p.returncode == 0 and "\n%d ids heard of it" % ids in out, "%s: exit status %s:\n%s" % (where.address, p.returncode, out))
+
+
 def register(runner):
     log = {"UHCA_LOG": "stderr"}
     # A13: the same program, the same expected completions, whichever way the frames go.
@@ -199,5 +209,7 @@ def register(runner):
         for what, env in (("", {}), (", destroying allowed", {"RDMAV_ALLOW_DISASSOC_DESTROY": "1"})):
             gone = Place(rdma_core=core, env={"UHCA_REMOVE_AFTER": "0.3", **env})
             runner.case("device removed%s/%s" % (what, label), removed, gone)
+        leaving = Place(rdma_core=core, env={"UHCA_REMOVE_AFTER": "1"})
+        runner.case("device removed under the connection manager/" + label, removed_under_cm, leaving)
         runner.case("peers killed at random/" + label, peers_killed, here, 30 if not core else 10)
         runner.case("keeper killed at random/" + label, keeper_killed, here, 6 if not core else 3)

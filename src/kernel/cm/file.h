@@ -44,6 +44,8 @@ bool rdma_cm_inherited(std::uint64_t inode);
 // Starts connection management on a device: its GSI QP and the host's names. The device lives as long as the process.
 // EOPNOTSUPP: the driver has no kernel QPs.
 Status rdma_cm_add_device(ib_device& dev);
+// Its ids hear of it (DEVICE_REMOVAL), and no more can be bound.
+void rdma_cm_remove_device();
 // In a forked child: everything is the parent's and nothing of it is touched.
 void rdma_cm_forget_after_fork();
 

@@ -27,7 +27,8 @@ class PeerWatch {
 
   // One that has no name any more has died.
   void add(std::uint32_t function);
-  // A caller that greeted so; the descriptor is ours from now on. Beyond kMostListeners, or a quarter of our descriptors, they are told that they will not hear.
+  // A caller that greeted so; the descriptor is ours from now on. Beyond kMostListeners, or a quarter of our descriptors, they are told
+  // that they will not hear.
   void stays(int caller_fd);
   // Whether it is a line of ours; what it had to say is done.
   bool readable(int fd);

@@ -63,6 +63,20 @@ Status RdmaCm::deliver(RdmaId& id, const RdmaEvent& event) {
   return id.handler->rdma_event(id, event);
 }
 
+void RdmaCm::remove_device() {
+  removed_ = true;
+  for (;;) {
+    auto it = std::find_if(ids_.begin(), ids_.end(), [](auto& x) { return x.second->bound; });
+    if (it == ids_.end()) return;
+    RdmaId& id = *it->second;
+    id.bound = false;
+    cancel_query(id);
+    RdmaEvent e;
+    e.type = RdmaEventType::DEVICE_REMOVAL;
+    deliver_or_destroy(id, e);
+  }
+}
+
 void RdmaCm::deliver_or_destroy(RdmaId& id, const RdmaEvent& event) {
   if (!deliver(id, event)) destroy_id(id);
 }

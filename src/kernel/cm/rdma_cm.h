@@ -171,6 +171,10 @@ class RdmaCm {
   Status set_afonly(RdmaId& id, bool on);
   Status set_ack_timeout(RdmaId& id, std::uint8_t timeout);
 
+  // The device goes: every id that is bound to it hears of it (DEVICE_REMOVAL; the handler may destroy the id meanwhile), and none can be
+  // bound to it any more (ENODEV). Linux: cma_process_remove.
+  void remove_device();
+
   std::size_t live_ids() const { return ids_.size(); }
   IbCm& ib_cm() { return cm_; }
 
@@ -220,6 +224,7 @@ class RdmaCm {
   Listener listener_{*this};
   Nanos now_ = 0;
   std::unordered_map<RdmaId*, std::unique_ptr<RdmaId>> ids_;
+  bool removed_ = false;
   std::list<RdmaId*> listening_;
   std::list<Query> queries_;
 };

@@ -38,6 +38,7 @@ Status RdmaCm::bind_addr(RdmaId& id, const Sockaddr& addr) {
 Status RdmaCm::acquire_dev_by_src(RdmaId& id) {
   if (id.ps == kPsIpoib) return refuse(EINVAL, "rdma_cm: RDMA_PS_IPOIB needs an InfiniBand port");
   if (id.src.family() == kAfIb) return refuse(ENODEV, "rdma_cm: AF_IB addresses belong to InfiniBand ports; the port is Ethernet");
+  if (removed_) return refuse(ENODEV, "rdma_cm: no RDMA device has a GID for {}: the device was removed", id.src.text());
   auto gid = env_.device().find_gid(id.src.gid(), true);
   if (!gid) gid = env_.device().find_gid(id.src.gid(), false);
   if (!gid) return refuse(ENODEV, "rdma_cm: no RDMA device has a GID for {}", id.src.text());
@@ -84,7 +85,7 @@ Status RdmaCm::bind_loopback(RdmaId& id) {
   // Linux has a loopback GID on InfiniBand only and answers ENODEV for RoCE; here the port's own address stands in for it, so that
   // connections to 127.0.0.1 and ::1 work.
   ib_gid_attr gid = env_.loopback_gid();
-  if (!gid.valid) return refuse(ENODEV, "rdma_cm: no RDMA device with a GID for loopback");
+  if (!gid.valid || removed_) return refuse(ENODEV, "rdma_cm: no RDMA device with a GID for loopback");
   id.sgid_attr = gid;
   id.port_num = env_.device().port_num();
   id.bound = true;

@@ -187,6 +187,13 @@ void Service::close_all() {
   lock_.unlock();
 }
 
+void Service::remove_device() {
+  std::lock_guard hold(lock_);
+  pass_time();
+  cma_->remove_device();
+  after_work();
+}
+
 // ---------------------------------------------------------------- the thread
 
 Result<std::unique_ptr<Service>> Service::create(ib_device& dev) {
@@ -483,6 +490,10 @@ Status rdma_cm_add_device(ib_device& dev) {
   auto s = UHCA_TRY(Service::create(dev));
   the_service.store(s.release(), std::memory_order_release);  // lives as long as the process
   return success();
+}
+
+void rdma_cm_remove_device() {
+  if (Service* s = the_service.load(std::memory_order_acquire)) s->remove_device();
 }
 
 Result<OpenedCmFile> rdma_cm_open(bool cloexec, bool nonblock) {

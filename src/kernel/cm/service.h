@@ -27,6 +27,7 @@ class Service final : public CmDevice, public RdmaCmEnvironment {
   std::shared_ptr<CmFile> file_of(std::uint64_t inode);
   void reap();
   void close_all();
+  void remove_device();
   bool any_open() const { return open_files_.load(std::memory_order_relaxed) != 0; }
 
   // CmDevice

@@ -140,11 +140,17 @@ void UcmaFile::close() {
   }
 }
 
-Result<UcmaContext*> UcmaFile::get_ctx(std::uint32_t id) {
+Result<UcmaContext*> UcmaFile::find_ctx(std::uint32_t id) {
   auto it = ucma_.contexts_.find(id);
   if (it == ucma_.contexts_.end()) return refuse(ENOENT, "rdma_cm: no id {}", id);
   if (it->second->file != this) return refuse(EINVAL, "rdma_cm: id {} belongs to another event channel", id);
   return it->second.get();
+}
+
+Result<UcmaContext*> UcmaFile::get_ctx(std::uint32_t id) {
+  UcmaContext* ctx = UHCA_TRY(find_ctx(id));
+  if (ctx->cm_id == nullptr) return refuse(ENXIO, "rdma_cm: the device of id {} was removed", id);
+  return ctx;
 }
 
 Result<UcmaContext*> UcmaFile::get_ctx_dev(std::uint32_t id) {
@@ -183,7 +189,7 @@ Status UcmaFile::destroy_id(UserPtr in, std::size_t, std::size_t out_len) {
   ::rdma_ucm_destroy_id_resp resp{};
   if (out_len < sizeof resp) return Errno{ENOSPC};
   UHCA_CHECK(copy_from_user(&cmd, in, sizeof cmd));
-  UcmaContext* ctx = UHCA_TRY(get_ctx(cmd.id));
+  UcmaContext* ctx = UHCA_TRY(find_ctx(cmd.id));
   resp.events_reported = ucma_.destroy_context(*ctx);
   return copy_to_user(cmd.response, &resp, sizeof resp);
 }
@@ -218,6 +224,14 @@ void UcmaFile::push(UcmaEvent event) {
 }
 
 Status Ucma::rdma_event(RdmaId& id, const RdmaEvent& event) {
+  if (event.type != RdmaEventType::DEVICE_REMOVAL) return report(id, event);
+  auto* ctx = static_cast<UcmaContext*>(id.context);
+  UHCA_CHECK(report(id, event));
+  cma_.destroy_id(*std::exchange(ctx->cm_id, nullptr));
+  return success();
+}
+
+Status Ucma::report(RdmaId& id, const RdmaEvent& event) {
   UcmaEvent e;
   UcmaContext* conn = nullptr;
   if (event.type == RdmaEventType::CONNECT_REQUEST) {

@@ -45,6 +45,7 @@ struct UcmaEvent {
 class Ucma final : public RdmaEventHandler {
  public:
   Ucma(RdmaCm& cma, ib_device& dev) : cma_(cma), dev_(dev) {}
+  // After DEVICE_REMOVAL the id is gone; its context stays until the program destroys it. Linux: ucma_event_handler, ucma_close_id.
   Status rdma_event(RdmaId& id, const RdmaEvent& event) override;
 
   RdmaCm& cma() { return cma_; }
@@ -55,6 +56,7 @@ class Ucma final : public RdmaEventHandler {
   friend class UcmaFile;
   UcmaContext& new_context(UcmaFile& file);
   UcmaMulticast& new_multicast(UcmaContext& ctx);
+  Status report(RdmaId& id, const RdmaEvent& event);
   // The events that were reported for it.
   std::uint32_t destroy_context(UcmaContext& ctx);
 
@@ -85,7 +87,8 @@ class UcmaFile {
   using Handler = Status (UcmaFile::*)(UserPtr in, std::size_t in_len, std::size_t out_len);
   static const Handler kHandlers[];
 
-  Result<UcmaContext*> get_ctx(std::uint32_t id);      // ENOENT, EINVAL: of another file
+  Result<UcmaContext*> find_ctx(std::uint32_t id);     // ENOENT, EINVAL: of another file
+  Result<UcmaContext*> get_ctx(std::uint32_t id);      // also ENXIO: its device was removed
   Result<UcmaContext*> get_ctx_dev(std::uint32_t id);  // also EINVAL: not bound to a device
   void push(UcmaEvent event);
   // Takes out the unread events of a context that goes away. A CONNECT_REQUEST among them ends the new id that nobody has seen.

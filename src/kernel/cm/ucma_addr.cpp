@@ -313,7 +313,7 @@ Status UcmaFile::leave_mcast(UserPtr in, std::size_t, std::size_t out_len) {
   if (it == ucma_.multicasts_.end()) return refuse(ENOENT, "rdma_cm: no multicast membership {}", cmd.id);
   UcmaMulticast& mc = *it->second;
   if (mc.ctx->file != this) return refuse(EINVAL, "rdma_cm: multicast membership {} belongs to another event channel", cmd.id);
-  ucma_.cma_.leave_multicast(*mc.ctx->cm_id, mc.addr);
+  if (mc.ctx->cm_id != nullptr) ucma_.cma_.leave_multicast(*mc.ctx->cm_id, mc.addr);
   drop_multicast_events(mc);
   resp.events_reported = mc.events_reported;
   ucma_.multicasts_.erase(it);

@@ -11,6 +11,7 @@
 #include "base/inside.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "kernel/cm/file.h"
 #include "kernel/uverbs/file.h"
 
 namespace uhca::sys {
@@ -31,6 +32,8 @@ void* wait_and_remove(void* arg) {
   }
   inside::Guard guard;
   log::info("{}: removed (UHCA_REMOVE_AFTER)", r->device->name);
+  // Clients of the device in the reverse order of their registration.
+  kernel::cm::rdma_cm_remove_device();
   kernel::uverbs_disassociate(*r->device);
   delete r;
   return nullptr;
