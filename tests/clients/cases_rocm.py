@@ -10,9 +10,13 @@ CACHE = os.environ.get("UHCA_ROCM_CACHE", os.path.join(os.path.expanduser("~"), 
 LIBRARIES = os.path.join(CACHE, "root", "usr", "lib", "x86_64-linux-gnu")
 
 
+def setup():
+    return subprocess.run([os.path.join(ROCM, "setup")], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
 def built():
     """The program, with Debian 13's loader and C library for it."""
-    r = subprocess.run([os.path.join(ROCM, "setup")], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    r = setup()
     require(r.returncode == 0, "tests/rocm/setup failed (the first time, it needs a network):\n" + r.stdout[-2000:])
     out = os.path.join(BUILD, "bin", "clients", "rocr")
     words = ["gcc", "-O1", "-D_GNU_SOURCE", "-o", out, os.path.join(ROCM, "rocr.c"), "-I" + os.path.join(CACHE, "root", "usr", "include"), "-L" + LIBRARIES,
@@ -32,5 +36,9 @@ def rocr(bar):
 
 
 def register(runner):
+    # As with the guest's packages: where no mirror has Debian 13, the short tests go without, and say so.
+    if not os.environ.get("UHCA_LONG") and runner.wants("rocm unmodified ROCr, large BAR") and setup().returncode != 0:
+        print("rocm: left out, its packages cannot be had here", flush=True)
+        return
     runner.case("rocm unmodified ROCr, large BAR", rocr, "large")
     runner.case("rocm unmodified ROCr, small BAR", rocr, "small")

@@ -222,8 +222,11 @@ class Runner:
         self.passed = self.failed = 0
         self.only = only
 
+    def wants(self, name):
+        return not self.only or re.search(self.only, name)
+
     def case(self, name, function, *args, **kw):
-        if self.only and not re.search(self.only, name):
+        if not self.wants(name):
             return
         t = time.time()
         try:
