@@ -61,4 +61,4 @@ format:
 	@find src tests -name '*.cpp' -o -name '*.h' | xargs clang-format -i
 
 clean:
-	rm -rf build build-asan build-tsan build-debug build-clang
+	rm -rf build build-asan build-fuzz build-tsan build-debug build-clang

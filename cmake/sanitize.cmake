@@ -1,6 +1,11 @@
 # SPDX-License-Identifier: MIT
 # Sanitizer builds. A finding ends the program with a failure.
 set(UHCA_SANITIZE "" CACHE STRING "address,undefined or thread")
+# For tests/fuzz, which is led by coverage; nothing else is of use in such a build: the preloaded library would count in programs that are not ours.
+option(UHCA_FUZZ "instrumented for libFuzzer (clang)" OFF)
+if(UHCA_FUZZ)
+  add_compile_options(-fsanitize=fuzzer-no-link)
+endif()
 if(UHCA_SANITIZE)
   add_compile_options(-fsanitize=${UHCA_SANITIZE} -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${UHCA_SANITIZE})
@@ -12,8 +17,6 @@ if(UHCA_SANITIZE)
     add_compile_options(-Wno-tsan)  # it warns of every fence
   endif()
   if(UHCA_SANITIZE MATCHES address AND CMAKE_CXX_COMPILER_ID STREQUAL Clang)
-    # tests/fuzz is led by coverage.
-    add_compile_options(-fsanitize=fuzzer-no-link)
     # libuhca.so enters programs that are not sanitized: the runtime must be a library that can be preloaded before it, as it is with GCC.
     add_link_options(-shared-libasan)
     execute_process(COMMAND ${CMAKE_CXX_COMPILER} --print-file-name=libclang_rt.asan-${CMAKE_SYSTEM_PROCESSOR}.so

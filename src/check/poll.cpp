@@ -144,7 +144,8 @@ CqEx functions_of(ibv_cq_ex* cq) {
 
 void completed(ibv_cq_ex* cq, const CqEx& f, const Site& site) {
   Inside inside;
-  const bool ok = cq->status == IBV_WC_SUCCESS;
+  if (f.qpn == nullptr) return;  // the program did not ask for the QP's number, and without it nothing is known
+  const bool ok = cq->status == IBV_WC_SUCCESS && f.opcode != nullptr;
   completed(f.qpn(cq), cq->wr_id, cq->status, ok && is_receive(f.opcode(cq)), site);
 }
 int start_poll(ibv_cq_ex* cq, ibv_poll_cq_attr* attr) {

@@ -48,6 +48,7 @@ void end(ibv_qp_ex* qp, QpEx& e) {
 #define WR(name, params, args, opcode, ...)                      \
   void name params {                                             \
     auto e = of(qp);                                             \
+    if (e == nullptr) return; /* destroyed meanwhile */          \
     if (!Inside::active()) begin(qp, *e, opcode, ##__VA_ARGS__); \
     e->was.name args;                                            \
   }
@@ -65,39 +66,46 @@ WR(wr_atomic_fetch_add, (ibv_qp_ex * qp, std::uint32_t rkey, std::uint64_t at, s
 
 void wr_send_inv(ibv_qp_ex* qp, std::uint32_t rkey) {
   auto e = of(qp);
+  if (e == nullptr) return;
   if (!Inside::active()) begin(qp, *e, IBV_WR_SEND_WITH_INV), e->plan.invalidate = rkey;
   e->was.wr_send_inv(qp, rkey);
 }
 // These have no SGEs.
 void wr_local_inv(ibv_qp_ex* qp, std::uint32_t rkey) {
   auto e = of(qp);
+  if (e == nullptr) return;
   if (!Inside::active()) begin(qp, *e, IBV_WR_LOCAL_INV), e->plan.invalidate = rkey, end(qp, *e);
   e->was.wr_local_inv(qp, rkey);
 }
 void wr_bind_mw(ibv_qp_ex* qp, ibv_mw* mw, std::uint32_t rkey, const ibv_mw_bind_info* info) {
   auto e = of(qp);
+  if (e == nullptr) return;
   if (!Inside::active()) begin(qp, *e, IBV_WR_BIND_MW, rkey), end(qp, *e);
   e->was.wr_bind_mw(qp, mw, rkey, info);
 }
 
 void wr_set_sge(ibv_qp_ex* qp, std::uint32_t lkey, std::uint64_t addr, std::uint32_t length) {
   auto e = of(qp);
+  if (e == nullptr) return;
   if (!Inside::active()) e->plan.sges = {{addr, length, lkey}}, end(qp, *e);
   e->was.wr_set_sge(qp, lkey, addr, length);
 }
 void wr_set_sge_list(ibv_qp_ex* qp, size_t n, const ibv_sge* list) {
   auto e = of(qp);
+  if (e == nullptr) return;
   if (!Inside::active()) e->plan.sges.assign(list, list + n), end(qp, *e);
   e->was.wr_set_sge_list(qp, n, list);
 }
 void wr_set_inline_data(ibv_qp_ex* qp, void* addr, size_t length) {
   auto e = of(qp);
+  if (e == nullptr) return;
   if (!Inside::active())
     e->plan.is_inline = true, e->plan.sges = {{reinterpret_cast<std::uint64_t>(addr), static_cast<std::uint32_t>(length), 0}}, end(qp, *e);
   e->was.wr_set_inline_data(qp, addr, length);
 }
 void wr_set_inline_data_list(ibv_qp_ex* qp, size_t n, const ibv_data_buf* list) {
   auto e = of(qp);
+  if (e == nullptr) return;
   if (!Inside::active()) {
     e->plan.is_inline = true;
     e->plan.sges.clear();
@@ -109,6 +117,7 @@ void wr_set_inline_data_list(ibv_qp_ex* qp, size_t n, const ibv_data_buf* list) 
 }
 void wr_abort(ibv_qp_ex* qp) {
   auto e = of(qp);
+  if (e == nullptr) return;
   e->was.wr_abort(qp);
   if (Inside::active()) return;
   Inside inside;

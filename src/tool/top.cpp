@@ -29,7 +29,7 @@ using Json = nlohmann::ordered_json;
 using Clock = std::chrono::steady_clock;
 
 constexpr int kPatience = 1000;  // ms for one function
-constexpr int kAsk = 60;        // times, of a busy one
+constexpr int kAsk = 60;         // times, of a busy one
 constexpr timespec kPause{0, 5'000'000};
 constexpr std::size_t kMostLines = 40;
 
@@ -48,6 +48,27 @@ std::string program_of(int pid) {
   return name;
 }
 
+// Whoever binds a function's name may answer anything.
+bool sound(const Json& report) {
+  auto numbers = [](const Json& group) {
+    return group.is_object() && std::all_of(group.begin(), group.end(), [](const Json& v) { return v.is_number_unsigned(); });
+  };
+  auto word = [](const Json& v) {
+    if (!v.is_string()) return false;
+    const auto& text = v.get_ref<const std::string&>();
+    return text.size() <= 16 && std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c < 127; });
+  };
+  auto qp = [&](const Json& q) {
+    if (!q.is_object()) return false;
+    for (const auto& [name, v] : q.items())
+      if (name == "type" || name == "state" ? !word(v) : !v.is_number_unsigned()) return false;
+    return true;
+  };
+  return report.is_object() && report.contains("port") && numbers(report["port"]) && report.contains("hw_counters") &&
+         numbers(report["hw_counters"]) && report.contains("qps") && report["qps"].is_array() &&
+         std::all_of(report["qps"].begin(), report["qps"].end(), qp) && report.value("qps_in_all", Json(0u)).is_number_unsigned();
+}
+
 Function look_at(unsigned slot) {
   Function f;
   f.slot = slot;
@@ -59,9 +80,19 @@ Function look_at(unsigned slot) {
     if (answer.ok()) f.report = Json::parse(*answer, nullptr, false);
   }
   f.program = program_of(f.pid);
+  std::replace_if(
+      f.program.begin(), f.program.end(), [](char c) { return static_cast<unsigned char>(c) < ' ' || c == 127; }, '?');
+  if (!f.report.is_null() && !sound(f.report)) {
+    f.report = nullptr;
+    f.silent = "not understood";
+    return f;
+  }
   if (!f.report.is_object()) {
     f.report = nullptr;
-    f.silent = e.value == EACCES ? "another user's" : e.value == ETIMEDOUT ? "no answer" : e.value == EAGAIN ? "busy" : std::strerror(e.value);
+    f.silent = e.value == EACCES      ? "another user's"
+               : e.value == ETIMEDOUT ? "no answer"
+               : e.value == EAGAIN    ? "busy"
+                                      : std::strerror(e.value);
   }
   return f;
 }

@@ -58,7 +58,8 @@ inline const char* parse_config(std::string_view text, Config* out) {
         n = n * 10 + static_cast<unsigned>(value[i] - '0');
       const std::string_view unit = value.substr(i);
       if (i == 0 || (unit != "" && unit != "K" && unit != "M" && unit != "G")) return "vram=SIZE, with K, M or G";
-      n <<= unit == "K" ? 10 : unit == "M" ? 20 : unit == "G" ? 30 : 0;
+      const unsigned shift = unit == "K" ? 10 : unit == "M" ? 20 : unit == "G" ? 30 : 0;
+      n = n > kMaxVram >> shift ? kMaxVram + 1 : n << shift;
       if (n < kMinVram || n > kMaxVram || n % (1 << 20) != 0) return "vram is 8M to 256G, in whole MiB";
       out->vram = n;
     } else if (key == "bar") {

@@ -143,6 +143,28 @@ TEST(Sdma, AQueueStopsAtWhatItCannotDoAndOthersGoOn) {
   EXPECT_TRUE(b.sdma.destroy(*other).ok());
 }
 
+// Rings that lie about what is in them stop; nothing of them keeps whoever ends them waiting.
+TEST(Sdma, ARingThatLiesStops) {
+  const std::vector<std::uint32_t> beyond = {16u << 16};        // a NOP of 17 dwords, of which one is there
+  const std::vector<std::uint32_t> nowhere = {5, ~0u, ~0u, 1};  // a fence whose address wraps around
+  struct {
+    std::vector<std::uint32_t> packets;
+    std::uint64_t write;
+  } const rings[] = {{beyond, 4}, {nowhere, 16}, {{0}, 1 << 20}, {{0}, 6}, {{0}, ~std::uint64_t{0} - 3}};
+  for (const auto& r : rings) {
+    Bench b;
+    b.put(r.packets);
+    __atomic_store_n(&b.write, r.write, __ATOMIC_RELEASE);
+    for (int i = 0; i < 200; ++i) std::this_thread::yield();
+    EXPECT_TRUE(b.sdma.destroy(b.queue).ok());
+    EXPECT_EQ(b.read, 0u);
+  }
+  Bench b;
+  std::uint64_t v = 0;
+  EXPECT_EQ(b.vm->read(~std::uint64_t{0} - 3, &v, 8).code(), EFAULT);
+  EXPECT_EQ(b.vm->write(~std::uint64_t{0}, &v, 4).code(), EFAULT);
+}
+
 TEST(Sdma, RefusesCrookedRings) {
   Bench b;
   EXPECT_EQ(b.sdma.create(b.vm, {address(b.ring), 1000, address(&b.read), address(&b.write)}).code(), EINVAL);

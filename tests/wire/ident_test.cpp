@@ -104,10 +104,12 @@ class Recorder final : public Port {
  public:
   Send answer = Send::kSent;
   std::vector<std::vector<std::byte>> frames;
+  unsigned flushes = 0;
   Send send(Frame f) override {
     if (answer == Send::kSent) frames.emplace_back(f.begin(), f.end());
     return answer;
   }
+  void flush() override { ++flushes; }
   unsigned poll(FrameSink&, unsigned, bool) override { return 0; }
 };
 
@@ -166,6 +168,18 @@ TEST(Impair, ReorderSwapsNeighbours) {
   EXPECT_EQ(r.frames[3], numbered(3));
 }
 
+// The one that nothing has overtaken goes with the next poll, and does not wait in the port.
+TEST(Impair, TheLastReorderedFrameLeaves) {
+  Recorder r;
+  NoSink none;
+  Impair port(r, *parse_impair_rules("reorder=1"));
+  EXPECT_EQ(port.send(numbered(1)), Send::kSent);
+  EXPECT_TRUE(r.frames.empty());
+  port.poll(none, 1, false);
+  EXPECT_EQ(r.frames.size(), 1u);
+  EXPECT_EQ(r.flushes, 1u);
+}
+
 TEST(Impair, BusyFramesAreNotCounted) {
   Recorder r;
   Impair port(r, *parse_impair_rules("drop_at=2"));
@@ -182,7 +196,9 @@ TEST(Impair, ALongLine) {
   VirtualClock clock;
   Impair port(r, *parse_impair_rules("delay=50us"), clock);
   EXPECT_EQ(port.service(clock.now()), kNever);
+  EXPECT_EQ(port.next(), kNever);
   EXPECT_EQ(port.send(numbered(1)), Send::kSent);
+  EXPECT_EQ(port.next(), clock.now() + 50'000);
   clock.advance(20'000);
   EXPECT_EQ(port.send(numbered(2)), Send::kSent);
   EXPECT_EQ(port.service(clock.now()), clock.now() + 30'000);

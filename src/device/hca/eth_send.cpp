@@ -44,6 +44,7 @@ wire::Send transmit(Lane& lane, const RawQueue& sq, wire::Frame f) {
       return s;
     }
     lane.counters.port_tx.add(f);
+    lane.frames_wait = lane.requests_wait = true;
   }
   lane.counters.vport_tx.add(f);
   if (trace::on()) trace::Event("frame", "tx").hex("sqn", sq.number).str("opcode", "ETHERNET").unum("len", f.size()).flag("own", own);

@@ -245,7 +245,7 @@ bool Lane::work_waits() const {
 Nanos Lane::next_deadline() const {
   Nanos t = std::min({timers.earliest(), pace_at, event_at});
   if (!error_qps.empty()) t = std::min(t, error_check);
-  if (!multicast_loopback.empty()) t = std::min(t, clock.now());
+  if (!multicast_loopback.empty() || port.holds_frames()) t = std::min(t, clock.now());
   if (work_head != nullptr || !eth.work.empty()) t = std::min(t, clock.now() + kBusyRetry);
   return t;
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Plugs the HCA into the slot of this process: netdev, uplink, function number, device.
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -31,7 +32,8 @@ class AreaShowcase final : public wire::Showcase {
   SharedArea& area_;
 };
 
-// Answers tools through the port, which exists before the device and is gone after it. All on the service thread, which runs in between.
+// Answers tools through the port, which exists before the device and is gone after it: on the service thread, or on one that polls (which
+// is "busy" then, as it holds the lane).
 class Spokesman final : public wire::Inspector {
  public:
   void speak_for(hca::Hca* hca) { hca_ = hca; }
@@ -64,7 +66,10 @@ class HcaInSlot final : public Engine {
   void look_at_uar(std::uint32_t n) override { hca_.look_at_uar(n); }
   bool drive(bool thorough) override { return hca_.drive(thorough); }
   void set_idle_watch(IdleWatch* w) override { hca_.set_idle_watch(w); }
-  Nanos next_deadline() override { return hca_.next_deadline(); }
+  Nanos next_deadline() override {
+    const Nanos t = hca_.next_deadline();
+    return impair_ != nullptr ? std::min(t, impair_->next()) : t;
+  }
   unsigned armed_cqs() override { return hca_.armed_cqs(); }
   Status plan_fault(const std::string& name, unsigned nth, const std::string& status) override {
     hca::CommandFault fault;

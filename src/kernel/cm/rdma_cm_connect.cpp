@@ -249,6 +249,7 @@ RdmaId* RdmaCm::find_listener(const CmEvent& ib) {
 
 // REQ_RECEIVED and SIDR_REQ_RECEIVED. Linux: cma_ib_req_handler.
 Status RdmaCm::request(CmId& cm_id, const CmEvent& ib) {
+  if (removed_) return refuse(ENODEV, "rdma_cm: a request for service id {:#x} after the device was removed", ib.service_id);
   RdmaId* listener = find_listener(ib);
   if (!listener) return refuse(EINVAL, "rdma_cm: request for service id {:#x} names an address on which nobody listens", ib.service_id);
   bool sidr = ib.type == CmEventType::SIDR_REQ_RECEIVED;

@@ -2,6 +2,7 @@
 // Linux: drivers/gpu/drm/amd/amdgpu/amdgpu_dma_buf.c; decisions and errnos as there.
 #include <algorithm>
 #include <mutex>
+#include <new>
 
 #include "base/log.h"
 #include "base/trace.h"
@@ -99,6 +100,10 @@ Result<std::shared_ptr<mm::DmaBuf>> amdgpu_export(const std::shared_ptr<Bo>& bo)
     bo->exported = buf;
   }
   return buf;
+}
+
+void exports_forget_after_fork() {
+  new (&exporting) std::mutex;
 }
 
 }  // namespace uhca::kernel::gpu

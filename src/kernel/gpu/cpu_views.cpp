@@ -41,6 +41,8 @@ int show(const View& v, const std::vector<FilePiece>& pieces) {
     if (from < to) {
       const long r = syscall(SYS_mmap, v.begin + (from - v.offset), to - from, v.prot, v.flags | MAP_FIXED, p.fd, p.offset + (from - at));
       if (r == -1) return errno;
+      // A child would see whatever comes to lie there, and could not follow.
+      syscall(SYS_madvise, v.begin + (from - v.offset), to - from, MADV_DONTFORK);
     }
     at += p.length;
   }
@@ -75,7 +77,8 @@ void views_close(const Bo& bo) {
   inside::Guard guard;
   std::lock_guard g(lock);
   for (View& v : *views)
-    if (v.bo.get() == &bo && v.moves++ == 0) syscall(SYS_mprotect, v.begin, v.end - v.begin, PROT_NONE);
+    if (v.bo.get() == &bo && v.moves++ == 0 && syscall(SYS_mprotect, v.begin, v.end - v.begin, PROT_NONE) != 0)
+      log::warn("gpu: the mapping at {:#x} stays open while its buffer moves: errno {}", v.begin, errno);
 }
 
 void views_open(const Bo& bo, const std::vector<FilePiece>& pieces) {

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/trace.h"
 #include "kernel/gpu/cpu_views.h"
+#include "kernel/gpu/export.h"
 #include "kernel/gpu/file.h"
 #include "kernel/gpu/gpu.h"
 #include "kernel/gpu/kfd.h"
@@ -78,6 +79,7 @@ void forget_after_fork() {
   new (&lock) std::mutex;
   the_gpu = nullptr;  // leaked: the parent's
   views_forget_after_fork();
+  exports_forget_after_fork();
 }
 
 }  // namespace uhca::kernel::gpu

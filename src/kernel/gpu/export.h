@@ -27,4 +27,7 @@ Result<std::shared_ptr<mm::DmaBuf>> nv_export(const std::shared_ptr<Bo>& bo, std
 
 inline constexpr int kEnotsupp = 524;
 
+// In a forked child: whoever was exporting is not here.
+void exports_forget_after_fork();
+
 }  // namespace uhca::kernel::gpu

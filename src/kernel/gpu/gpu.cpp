@@ -119,12 +119,15 @@ void Gpu::forget(Bo& bo) {
 // The buffer that has not been used for longest, of those with memory below the limit, goes to GTT. False: there is none.
 bool Gpu::evict_one(Bo& for_whom, std::uint64_t limit) {
   std::shared_ptr<Bo> victim;
+  std::vector<std::shared_ptr<Bo>> looked_at;  // a buffer's end takes the lock
   {
     std::lock_guard g(lock_);
     for (Bo* b : lru_) {
       if (b == &for_whom) continue;
       auto alive = b->weak_from_this().lock();
-      if (alive == nullptr || !b->resv_->try_lock()) continue;
+      if (alive == nullptr) continue;
+      looked_at.push_back(alive);
+      if (!b->resv_->try_lock()) continue;
       const bool helps = std::any_of(b->blocks_.begin(), b->blocks_.end(), [limit](const Block& x) { return x.offset < limit; });
       if (b->pins_ == 0 && helps && (b->allowed_ & kDomainGtt) && b->place_ == Place::kVram) {
         victim = std::move(alive);

@@ -12,14 +12,19 @@
 
 namespace uhca::kernel::gpu {
 
-// handler(args): Status. EFAULT; else what it says, and then nothing but an answer that it could give goes back.
+// handler(args): Status. EFAULT; else what it says. What it has written goes back if the request has an answer, and so it does when it
+// fails.
 template <class T, class Handler>
 Result<int> with_arg(unsigned long request, UserPtr user, Handler handler) {
   T args{};
   const std::size_t n = std::min<std::size_t>(_IOC_SIZE(request), sizeof args);
   UHCA_CHECK(copy_from_user(&args, user, n));
-  UHCA_CHECK(handler(args));
-  UHCA_CHECK(copy_to_user(user, &args, n));
+  const Status s = handler(args);
+  if (_IOC_DIR(request) & _IOC_READ) {
+    const Status back = copy_to_user(user, &args, n);
+    if (s.ok() && !back.ok()) return back.error();
+  }
+  UHCA_CHECK(s);
   return 0;
 }
 

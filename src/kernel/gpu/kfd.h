@@ -3,6 +3,7 @@
 
 #include <linux/kfd_ioctl.h>
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -45,7 +46,7 @@ class KfdFile final : public File {
   Gpu& gpu_;
   KfdEvents events_;
   std::mutex lock_;
-  bool acquired_ = false;
+  std::atomic<bool> acquired_{false};  // vm_ is there then
   std::shared_ptr<RenderFile> render_;
   std::shared_ptr<Vm> vm_;
   std::map<std::uint64_t, Memory> memory_;  // by handle

@@ -137,16 +137,15 @@ Result<int> RenderFile::prime_import(unsigned long request, UserPtr arg) {
     auto buf = UHCA_TRY(mm::dma_buf_get(p.fd));
     auto bo = amdgpu_own(*buf);
     if (bo == nullptr) return refuse(EOPNOTSUPP, "drm: dma-buf {} is another driver's", buf->name());
-    {
-      inside::Guard guard;
-      std::lock_guard g(lock_);
-      for (auto& [handle, known] : handles_)
-        if (known == bo) {
-          p.handle = handle;
-          return success();
-        }
-    }
-    p.handle = add(std::move(bo));
+    inside::Guard guard;
+    std::lock_guard g(lock_);
+    for (auto& [handle, known] : handles_)
+      if (known == bo) {
+        p.handle = handle;
+        return success();
+      }
+    p.handle = next_handle_++;
+    handles_.emplace(p.handle, std::move(bo));
     return success();
   });
 }

@@ -87,10 +87,17 @@ void Sdma::loop() {
       changed_.wait(g);
       continue;
     }
+    // Some packets of each queue in turn, and then the lock for those who wait for it: a ring that is always full keeps nobody out.
+    constexpr unsigned kTurn = 16;
     bool worked = false;
-    for (auto& [id, q] : queues_)
-      for (Step s; !q.stopped && (s = step(q)) != Step::kIdle && s != Step::kBlocked;) worked = true;
-    pause = worked ? std::chrono::microseconds{20} : std::min(pause * 2, std::chrono::microseconds{2000});
+    for (auto& [id, q] : queues_) {
+      for (unsigned n = 0; n < kTurn && !q.stopped; ++n) {
+        const Step s = step(q);
+        if (s == Step::kIdle || s == Step::kBlocked) break;
+        worked = true;
+      }
+    }
+    pause = worked ? std::chrono::microseconds{1} : std::min(pause * 2, std::chrono::microseconds{2000});
     changed_.wait_for(g, pause);
   }
 }
@@ -103,11 +110,19 @@ Sdma::Step Sdma::step(Queue& q) {
     return Step::kIdle;
   }
   if (end == q.at) return Step::kIdle;
+  const std::uint64_t given = end - q.at;
+  if (given > q.ring.size || end % 4 != 0) {
+    log::warn("sdma: the queue at {:#x} stops: its write index {:#x} lies {} bytes behind {:#x}, in a ring of {}", q.ring.base, end, given,
+              q.at, q.ring.size);
+    q.stopped = true;
+    return Step::kIdle;
+  }
   // Packets do not wrap around the end of the ring.
   const std::uint64_t in_ring = q.at & (q.ring.size - 1);
-  const std::uint64_t left = std::min({end - q.at, q.ring.size - in_ring, std::uint64_t{sizeof packet}});
+  const std::uint64_t left = std::min({given, q.ring.size - in_ring, std::uint64_t{sizeof packet}});
   Status read = q.vm->read(q.ring.base + in_ring, packet, left);
   Result<unsigned> n = read.ok() ? execute(q, packet, static_cast<unsigned>(left / 4)) : Result<unsigned>(read.error());
+  if (n.ok() && std::uint64_t{*n} * 4 > given) n = refuse(EINVAL, "sdma: a packet of {} dwords where {} bytes are left", *n, given);
   if (!n.ok()) {
     log::warn("sdma: the queue at {:#x} stops at packet {:#x} (header {:#x})", q.ring.base, q.at, packet[0]);
     q.stopped = true;

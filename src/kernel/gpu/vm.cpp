@@ -52,6 +52,7 @@ Vm::Place Vm::at(std::uint64_t va) const {
 
 Status Vm::read(std::uint64_t va, void* to, std::uint64_t n) const {
   auto* out = static_cast<std::byte*>(to);
+  if (va + n < va) return refuse(EFAULT, "gpu: {} bytes at {:#x} wrap around", n, va);
   while (n > 0) {
     Place p = at(va);
     const std::uint64_t piece = std::min(n, p.left);
@@ -63,6 +64,7 @@ Status Vm::read(std::uint64_t va, void* to, std::uint64_t n) const {
 
 Status Vm::write(std::uint64_t va, const void* from, std::uint64_t n) const {
   auto* in = static_cast<const std::byte*>(from);
+  if (va + n < va) return refuse(EFAULT, "gpu: {} bytes at {:#x} wrap around", n, va);
   while (n > 0) {
     Place p = at(va);
     const std::uint64_t piece = std::min(n, p.left);

@@ -101,14 +101,18 @@ Status Vram::change_aperture(std::uint64_t offset, std::uint64_t length, bool op
     const int prot = open ? PROT_READ | PROT_WRITE : PROT_NONE;
     if (syscall(SYS_mprotect, aperture_ + page * kPage, (run - page) * kPage, prot) != 0) {
       Errno e = refuse(errno, "gpu: aperture at {:#x}", page * kPage);
-      if (open && page > first) syscall(SYS_mprotect, aperture_ + first * kPage, (page - first) * kPage, PROT_READ | PROT_WRITE);
-      return e;
+      if (open) {
+        for (std::uint64_t p = first; p < page; ++p)
+          if (importers_[p] == 0) syscall(SYS_mprotect, aperture_ + p * kPage, kPage, PROT_NONE);
+        return e;
+      }
+      // Closing counts all the same: the pages stay open until their next importer has gone.
     }
     page = run;
   }
   for (std::uint64_t page = first; page < end; ++page) {
     if (changes(page)) used_ += open ? kPage : -kPage;
-    importers_[page] = static_cast<std::uint16_t>(importers_[page] + (open ? 1 : -1));
+    importers_[page] += open ? 1u : -1u;
   }
   return success();
 }

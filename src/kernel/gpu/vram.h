@@ -55,7 +55,7 @@ class Vram {
   std::byte* aperture_ = nullptr;
   mutable std::mutex lock_;
   Buddy buddy_;
-  std::vector<std::uint16_t> importers_;  // by page
+  std::vector<std::uint32_t> importers_;  // by page
   std::uint64_t used_ = 0;
 };
 

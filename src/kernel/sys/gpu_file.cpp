@@ -27,7 +27,7 @@ using kernel::gpu::Device;
 using kernel::gpu::File;
 
 struct Open {
-  std::uint64_t ino;
+  std::uint64_t dev, ino;
   int watch;  // -1: inotify is exhausted: the file stays
   std::shared_ptr<File> file;
 };
@@ -66,7 +66,7 @@ int gpu_file_open(dev_t device, int flags) {
   }
   std::lock_guard l(lock);
   if (files == nullptr) files = new std::vector<Open>;
-  files->push_back({st.st_ino, inodes.watch(fd), std::move(*opened)});
+  files->push_back({st.st_dev, st.st_ino, inodes.watch(fd), std::move(*opened)});
   if (files->back().watch < 0) log::warn("inotify is exhausted for this user: a file of the GPU stays open until the process ends");
   detail::open_gpu_files.store(static_cast<int>(files->size()));
   return fd;
@@ -78,7 +78,7 @@ std::shared_ptr<File> gpu_file_of(int fd) {
   inside::Guard guard;
   std::lock_guard l(lock);
   for (auto& f : *files)
-    if (f.ino == st.st_ino) return f.file;
+    if (f.dev == st.st_dev && f.ino == st.st_ino) return f.file;
   return nullptr;
 }
 

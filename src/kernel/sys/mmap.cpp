@@ -195,6 +195,8 @@ UHCA_EXPORT void* mremap(void* addr, size_t old_length, size_t new_length, int f
   const auto from = reinterpret_cast<std::uintptr_t>(addr);
   // Mappings of a device do not grow (Linux: VM_DONTEXPAND).
   if (new_length > old_length && io_map_touches(from, old_length)) return fail(EFAULT);
+  // Memory of a GPU follows its buffer where it was mapped, and shows nothing else.
+  if (kernel::gpu::views_overlap(from, old_length)) return fail(EFAULT);
   // Growing in place leaves the old pages where they are; moving or shrinking does not.
   IoRanges moving, shrinking, replaced;
   if (flags & MREMAP_MAYMOVE)

@@ -38,9 +38,10 @@ Driver& Driver::get() {
 }
 
 CUresult Driver::init() {
+  // CUDA does not survive fork; the lock may have been another thread's then.
+  if (fd_.load() >= 0) return pid_ == getpid() ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
   std::lock_guard g(lock);
-  if (fd_.load() >= 0 && pid_ == getpid()) return CUDA_SUCCESS;
-  if (fd_.load() >= 0) return CUDA_ERROR_NOT_INITIALIZED;  // CUDA does not survive fork
+  if (fd_.load() >= 0) return CUDA_SUCCESS;
   const int fd = open("/dev/uhca_gpu0", O_RDWR | O_CLOEXEC);
   if (fd < 0) return CUDA_ERROR_NO_DEVICE;
   pid_ = getpid();
@@ -69,8 +70,11 @@ Driver::Ranges::iterator Driver::find(CUdeviceptr p, std::size_t n) {
   return off < it->second.whole && n <= it->second.whole - off ? it : ranges.end();
 }
 
+// A context that was destroyed, by whichever thread, is current no more.
 Context* current() {
-  return stack().empty() ? nullptr : stack().back();
+  if (stack().empty()) return nullptr;
+  std::lock_guard g(Driver::get().lock);
+  return exists(stack().back()) ? stack().back() : nullptr;
 }
 
 }  // namespace uhca::cuda
@@ -176,7 +180,7 @@ CU_API cuCtxDestroy_v2(CUcontext context) {
   if (!context) return CUDA_ERROR_INVALID_VALUE;
   std::lock_guard g(Driver::get().lock);
   if (contexts().erase(context) == 0) return CUDA_ERROR_INVALID_CONTEXT;
-  if (current() == context) stack().pop_back();
+  if (!stack().empty() && stack().back() == context) stack().pop_back();
   delete context;
   return CUDA_SUCCESS;
 }
@@ -259,16 +263,26 @@ namespace uhca::cuda {
 struct Stream {
   unsigned flags;
 };
+namespace {
+std::set<Stream*>& streams() {
+  static auto* s = new std::set<Stream*>;
+  return *s;
+}
+}  // namespace
 }  // namespace uhca::cuda
 CU_API cuStreamCreate(CUstream* stream, unsigned flags) {
   if (CUresult r = Driver::get().ready_with_context(); r != CUDA_SUCCESS) return r;
   if (!stream || flags > 1) return CUDA_ERROR_INVALID_VALUE;
-  *stream = new Stream{flags};
+  auto* s = new Stream{flags};
+  std::lock_guard g(Driver::get().lock);
+  streams().insert(s);
+  *stream = s;
   return CUDA_SUCCESS;
 }
 CU_API cuStreamDestroy_v2(CUstream stream) {
   NEED_INIT();
-  if (!stream) return CUDA_ERROR_INVALID_HANDLE;
+  std::lock_guard g(Driver::get().lock);
+  if (streams().erase(stream) == 0) return CUDA_ERROR_INVALID_HANDLE;
   delete stream;
   return CUDA_SUCCESS;
 }

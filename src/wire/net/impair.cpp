@@ -142,7 +142,10 @@ Send Impair::send(Frame frame) {
 }
 
 unsigned Impair::poll(FrameSink& sink, unsigned budget, bool thorough) {
-  release_held();
+  if (held_size_ != 0) {
+    release_held();
+    inner_.flush();
+  }
   if (line_.slow()) line_.release();
   return inner_.poll(sink, budget, thorough);
 }

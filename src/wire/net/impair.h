@@ -40,7 +40,10 @@ class Impair final : public Port {
   void want_ethernet(bool wanted) override { inner_.want_ethernet(wanted); }
   int wait_fd() const override { return inner_.wait_fd(); }
   void set_asleep(bool asleep) override { inner_.set_asleep(asleep); }
-  Nanos service(Nanos now) override { return std::min(inner_.service(now), line_.next()); }
+  Nanos service(Nanos now) override { return std::min(inner_.service(now), next()); }
+  // When poll() has to be called at the latest, for what is under way.
+  Nanos next() const { return line_.next(); }
+  bool holds_frames() const override { return inner_.holds_frames(); }
 
   Counter dropped, duplicated, reordered, corrupted;
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "wire/net/inspect.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -17,6 +18,9 @@ namespace uhca::wire {
 namespace {
 
 Result<std::string> read_report(int memfd) {
+  // Memory: another file could keep the reader waiting.
+  const int seals = fcntl(memfd, F_GET_SEALS);
+  if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) return Errno{EPROTO};
   struct stat st {};
   if (fstat(memfd, &st) != 0 || st.st_size <= 0 || st.st_size > kLongestReport) return Errno{EPROTO};
   std::string text(static_cast<std::size_t>(st.st_size), '\0');
@@ -34,13 +38,15 @@ Result<std::string> ask(int s, unsigned slot, int milliseconds, pid_t* pid, cons
   pollfd p{s, POLLIN, 0};
   if (poll(&p, 1, milliseconds) != 1) return Errno{ETIMEDOUT};
   Answer answer;
-  int memfd;
-  unsigned fds;
+  int memfd = -1;
+  unsigned fds = 0;
   long n = receive_with_fd(s, &answer, sizeof answer, &memfd, &fds);
-  if (n != sizeof answer) return Errno{n == 0 ? EACCES : EPROTO};  // it hung up
-  if (fds != 1) return Errno{EAGAIN};
-  auto text = read_report(memfd);
-  ::close(memfd);
+  Result<std::string> text = Errno{EAGAIN};
+  if (n != sizeof answer)
+    text = Errno{n == 0 ? EACCES : EPROTO};  // 0: it hung up
+  else if (fds == 1)
+    text = read_report(memfd);
+  if (memfd >= 0) ::close(memfd);
   return text;
 }
 

@@ -61,6 +61,9 @@ class Port {
   // What comes by socket comes just now: a poll is worth its system call.
   virtual bool wants_polls() const { return false; }
 
+  // Frames have been taken from a socket, and the budget of the last poll did not reach as far: nothing else shows them.
+  virtual bool holds_frames() const { return false; }
+
   // The function of this host that has this QPN, when it has shown its area to us; valid until the next send or poll. nullptr: another
   // host, our own, another user's, or not known yet (frames towards it make it known).
   virtual PeerFunction* peer(const std::array<std::uint8_t, 16>& dgid, std::uint32_t dest_qp) {

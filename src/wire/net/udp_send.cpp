@@ -241,6 +241,7 @@ void UdpSender::hand_over_singly(int error) {
     if (int e = hand_over(i * b.segment, n, 0); e != 0) ++lost, last = e;
   }
   if (lost > 0) return lose(lost, last);
+  if (error != EIO && error != EINVAL && error != EOPNOTSUPP) return;  // of this moment
   segmentation_ = false;
   log::info("no UDP segmentation on {}: {}", netdev_.name, strerrordesc_np(error));
 }

@@ -313,7 +313,7 @@ void Uplink::want_ethernet(bool wanted) {
 }
 
 bool Uplink::wants_polls() const {
-  return udp_silence_ < kUdpBusyFor || (udp_ && udp_->holds_frames());
+  return udp_silence_ < kUdpBusyFor || holds_frames();
 }
 
 class Uplink::HandOn final : public FrameSink {

@@ -55,6 +55,7 @@ class Uplink final : public Port {
   unsigned poll(FrameSink& sink, unsigned budget, bool thorough) override;
   unsigned quiet_words(std::span<const std::uint32_t*> words) override;
   bool wants_polls() const override;
+  bool holds_frames() const override { return udp_ && udp_->holds_frames(); }
   PeerFunction* peer(const Gid& dgid, std::uint32_t dest_qp) override;
   std::byte* begin_record(PeerFunction& peer, std::size_t bytes) override;
   void commit_record(PeerFunction& peer) override;
