@@ -20,6 +20,7 @@
 #include "kernel/uverbs/file.h"
 #include "kernel/uverbs/ufile.h"
 #include "kernel/uverbs/write_cmds.h"
+#include "uverbs/context_request.h"
 
 namespace {
 
@@ -107,13 +108,8 @@ struct Device {
 
 void context(VerbsFile& f, bool devx) {
   Request c;
-  mlx5_ib_alloc_ucontext_req_v2 req{};
+  ::mlx5_ib_alloc_ucontext_req_v2 req = test::context_request(devx);
   mlx5_ib_alloc_ucontext_resp resp{};
-  req.total_num_bfregs = 16;
-  req.num_low_latency_bfregs = 4;
-  req.max_cqe_version = 1;
-  req.lib_caps = MLX5_LIB_CAP_4K_UAR | MLX5_LIB_CAP_DYN_UAR;
-  req.flags = devx ? MLX5_IB_ALLOC_UCTX_DEVX : 0;
   c.hdr().length = sizeof(::ib_uverbs_ioctl_hdr) + 2 * sizeof(::ib_uverbs_attr);
   c.hdr().object_id = UVERBS_OBJECT_DEVICE;
   c.hdr().method_id = UVERBS_METHOD_GET_CONTEXT;

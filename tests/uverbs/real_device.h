@@ -11,6 +11,7 @@
 
 #include "device/pci/inproc.h"
 #include "kernel/mlx5_ib/mlx5_ib.h"
+#include "uverbs/context_request.h"
 #include "uverbs/harness.h"
 
 namespace uhca::kernel::test {
@@ -41,13 +42,8 @@ class RealDevice : public ::testing::Test {
     auto r = uverbs_open(dev->uverbs_minor);
     ASSERT_TRUE(r.ok());
     f = *r;
-    mlx5_ib_alloc_ucontext_req_v2 req{};
+    ::mlx5_ib_alloc_ucontext_req_v2 req = context_request(devx);
     mlx5_ib_alloc_ucontext_resp resp{};
-    req.total_num_bfregs = 16;
-    req.num_low_latency_bfregs = 4;
-    req.max_cqe_version = 1;
-    req.lib_caps = MLX5_LIB_CAP_4K_UAR | MLX5_LIB_CAP_DYN_UAR;
-    req.flags = devx ? MLX5_IB_ALLOC_UCTX_DEVX : 0;
     ASSERT_EQ(Ioctl(UVERBS_OBJECT_DEVICE, UVERBS_METHOD_GET_CONTEXT)
                   .ptr(UVERBS_ATTR_UHW_IN, &req, sizeof req)
                   .ptr(UVERBS_ATTR_UHW_OUT, &resp, sizeof resp)

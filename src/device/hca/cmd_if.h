@@ -130,7 +130,6 @@ class CommandInterface {
   // Register 0x18: executes the commands whose bits are set.
   void ring(std::uint32_t mask);
   void fail(const CommandFault& fault) { faults_.push_back(fault); }
-  std::size_t forget_faults() { return std::exchange(faults_, {}).size(); }
   // As after power-on. Rules for failures stay.
   void reset();
   // Every object of every kind, here and in the engine.

@@ -196,11 +196,6 @@ void Hca::fail_command(const CommandFault& fault) {
   commands_->fail(fault);
 }
 
-std::size_t Hca::forget_faults() {
-  std::lock_guard<LaneLock> g(lane_);
-  return commands_->forget_faults();
-}
-
 std::size_t Hca::live_objects() {
   std::lock_guard<LaneLock> g(lane_);
   return commands_->control().live() + objects_.mkeys.size() + objects_.eqs.size() + objects_.cqs.size() + objects_.qps.size() +

@@ -95,8 +95,6 @@ class Hca final : public pci::Engine {
 
   // Thread-safe. One more rule; each fires once.
   void fail_command(const CommandFault& fault);
-  // Takes back those that have not fired, and returns how many.
-  std::size_t forget_faults() override;
   // Numbers that are in use, objects of every kind together (pages not counted): 0 after a clean tear-down. Thread-safe.
   std::size_t live_objects() override;
   // Pages of host memory that the firmware holds. Thread-safe.

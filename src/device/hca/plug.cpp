@@ -79,7 +79,6 @@ class HcaInSlot final : public Engine {
     hca_.fail_command(fault);
     return success();
   }
-  std::size_t forget_faults() override { return hca_.forget_faults(); }
   std::size_t live_objects() override { return hca_.live_objects(); }
 
  private:

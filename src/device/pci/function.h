@@ -43,8 +43,6 @@ class Engine : public Function {
     static_cast<void>(name), static_cast<void>(nth), static_cast<void>(status);
     return Errno{EOPNOTSUPP};
   }
-  // Takes back those that have not failed, and returns how many.
-  virtual std::size_t forget_faults() { return 0; }
   // Objects of all kinds that the device keeps for its driver.
   virtual std::size_t live_objects() { return 0; }
 

@@ -56,7 +56,6 @@ class InprocEndpoint : public Endpoint {
 
   // Faults on purpose, and what there is: see Engine (function.h).
   virtual Status plan_fault(const std::string& name, unsigned nth, const std::string& status) = 0;
-  virtual std::size_t forget_faults() = 0;
   virtual std::size_t live_objects() = 0;
 
   // Starts the service thread if it does not run yet (when the first program opens the device).

@@ -78,7 +78,6 @@ class InprocSlot final : public InprocEndpoint {
   Status plan_fault(const std::string& name, unsigned nth, const std::string& status) override {
     return engine_->plan_fault(name, nth, status);
   }
-  std::size_t forget_faults() override { return engine_->forget_faults(); }
   std::size_t live_objects() override { return engine_->live_objects(); }
   IdleWatch& idle_watch() override { return idle_; }
   void going_to_sleep() override;

@@ -182,6 +182,22 @@ static inline int to_rts(struct end* e, const struct tuning* t) {
                        IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
 }
 
+/* One process, two QPs of it: what `a` asks, `b` answers. */
+struct both {
+  struct end a, b;
+};
+static inline void connect_within(struct both* p, int gid) {
+  memset(p, 0, sizeof *p);
+  p->a.gid_index = gid;
+  open_end(&p->a);
+  p->b = p->a;
+  make_qp(&p->a, &kTuning);
+  make_qp(&p->b, &kTuning);
+  p->a.peer = p->b.me;
+  p->b.peer = p->a.me;
+  NEED(to_rts(&p->a, &kTuning) == 0 && to_rts(&p->b, &kTuning) == 0);
+}
+
 /* A connected pair; what `me.va` and `me.rkey` hold is told to the peer. */
 static inline void join(struct end* e, const struct tuning* t) {
   make_qp(e, t);

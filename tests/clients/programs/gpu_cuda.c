@@ -157,20 +157,6 @@ static int reg_errno(struct ibv_pd* pd, uint64_t offset, size_t n, uint64_t iova
   return 0;
 }
 
-struct pair {
-  struct end a, b;
-};
-static void connect_pair(struct pair* p, int gid) {
-  memset(p, 0, sizeof *p);
-  p->a.gid_index = gid;
-  open_end(&p->a);
-  p->b = p->a;
-  make_qp(&p->a, &kTuning);
-  make_qp(&p->b, &kTuning);
-  p->a.peer = p->b.me;
-  p->b.peer = p->a.me;
-  NEED(to_rts(&p->a, &kTuning) == 0 && to_rts(&p->b, &kTuning) == 0);
-}
 static int request(struct end* e, enum ibv_wr_opcode op, uint64_t local, uint32_t n, uint32_t lkey, uint64_t remote, uint32_t rkey) {
   struct ibv_sge s = {local, n, lkey};
   post(e, op, 1, s, remote, rkey);
@@ -178,11 +164,11 @@ static int request(struct end* e, enum ibv_wr_opcode op, uint64_t local, uint32_
 }
 
 static int export(int gid) {
-  struct pair p;
+  struct both p;
   dptr d;
   int fd = -1;
   start_cuda();
-  connect_pair(&p, gid);
+  connect_within(&p, gid);
   NEED(MemAlloc(&d, kMiB) == OK);
   NEED(GetHandle(&fd, d, kMiB, 2, 0) == INVALID_VALUE && GetHandle(&fd, d, kMiB, 1, 4) == INVALID_VALUE &&
        GetHandle(NULL, d, kMiB, 1, 0) == INVALID_VALUE);
@@ -228,10 +214,10 @@ static int export(int gid) {
 
 /* How NCCL, UCX and NVSHMEM find out, and then register. */
 static int probes(int gid) {
-  struct pair p;
+  struct both p;
   dptr d;
   start_cuda();
-  connect_pair(&p, gid);
+  connect_within(&p, gid);
   NEED(reg_errno(p.a.pd, 0, kPage, 0, -1, IBV_ACCESS_LOCAL_WRITE) == EBADF); /* UCX: uct_ib_md_check_dmabuf */
   NEED(reg_errno(p.a.pd, 0, 0, 0, -1, 0) == EBADF);                          /* NCCL: ncclIbDmaBufSupport; NVSHMEM */
   void* mlx5 = dlopen("libmlx5.so.1", RTLD_NOW);
@@ -263,10 +249,10 @@ static int probes(int gid) {
 
 /* The bus does not route: attaching refuses, with an errno that has no name. */
 static int no_route(int gid) {
-  struct pair p;
+  struct both p;
   dptr d;
   start_cuda();
-  connect_pair(&p, gid);
+  connect_within(&p, gid);
   NEED(MemAlloc(&d, kMiB) == OK);
   NEED(reg_errno(p.a.pd, 0, kMiB, 0, export_fd(d, kMiB), kAccess) == kNotSupp);
   return 0;
@@ -274,10 +260,10 @@ static int no_route(int gid) {
 
 /* BAR 1 (64 MiB of 256) is full: the registration that comes too late fails, and works when another has gone. */
 static int bar1(int gid) {
-  struct pair p;
+  struct both p;
   dptr d;
   start_cuda();
-  connect_pair(&p, gid);
+  connect_within(&p, gid);
   NEED(MemAlloc(&d, 96 * kMiB) == OK);
   int fd = export_fd(d, 96 * kMiB);
   NEED(reg_errno(p.a.pd, 0, kMiB, 0, fd, kAccess) == ENOMEM); /* a dma-buf is mapped as a whole */

@@ -13,23 +13,6 @@
 
 enum { kPage = 4096 };
 
-/* One process, two QPs of it: what `a` asks, `b` answers. */
-struct both {
-  struct end a, b;
-};
-
-static void connect_ends(struct both* p, int gid) {
-  memset(p, 0, sizeof *p);
-  p->a.gid_index = gid;
-  open_end(&p->a);
-  p->b = p->a;
-  make_qp(&p->a, &kTuning);
-  make_qp(&p->b, &kTuning);
-  p->a.peer = p->b.me;
-  p->b.peer = p->a.me;
-  NEED(to_rts(&p->a, &kTuning) == 0 && to_rts(&p->b, &kTuning) == 0);
-}
-
 static int request(struct end* e, enum ibv_wr_opcode op, uint64_t addr, uint32_t length, uint32_t lkey, uint64_t remote, uint32_t rkey) {
   struct ibv_sge sge = {addr, length, lkey};
   struct ibv_send_wr wr = {.sg_list = &sge, .num_sge = 1, .opcode = op, .send_flags = IBV_SEND_SIGNALED}, *bad;
@@ -52,7 +35,7 @@ static struct ibv_dm* alloc_dm(struct ibv_context* ctx, size_t length, uint32_t 
 
 static int device_memory(int gid) {
   struct both p;
-  connect_ends(&p, gid);
+  connect_within(&p, gid);
   struct ibv_context* ctx = p.a.ctx;
   uint64_t most = max_dm(ctx);
   NEED(most >= 65536);
@@ -139,7 +122,7 @@ static void follow_mappings(struct both* p, struct ibv_mr* mr, struct ibv_mr* hm
 
 static int on_demand(int gid) {
   struct both p;
-  connect_ends(&p, gid);
+  connect_within(&p, gid);
   const int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_ON_DEMAND;
   char *host = map_at(NULL, PROT_READ | PROT_WRITE), *page = map_at(NULL, PROT_READ | PROT_WRITE);
   struct ibv_mr* hmr = ibv_reg_mr(p.a.pd, host, kPage, IBV_ACCESS_LOCAL_WRITE);
@@ -179,7 +162,7 @@ static int on_demand(int gid) {
 
 static int on_demand_hole(int gid) {
   struct both p;
-  connect_ends(&p, gid);
+  connect_within(&p, gid);
   char *host = map_at(NULL, PROT_READ | PROT_WRITE), *page = map_at(NULL, PROT_READ | PROT_WRITE);
   struct ibv_mr* hmr = ibv_reg_mr(p.a.pd, host, kPage, IBV_ACCESS_LOCAL_WRITE);
   struct ibv_mr* mr = ibv_reg_mr(p.a.pd, page, kPage, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ON_DEMAND);
@@ -200,7 +183,7 @@ static int dmabuf_errno(struct ibv_pd* pd, uint64_t offset, size_t length, uint6
 /* What programs find out with descriptors that are none (case D5); device memory as a dma-buf, where the library exports it. */
 static int dma_buf(int gid) {
   struct both p;
-  connect_ends(&p, gid);
+  connect_within(&p, gid);
   const int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
   int memfd = memfd_create("memory", 0);
   NEED(memfd >= 0 && ftruncate(memfd, kPage) == 0);
