@@ -71,10 +71,12 @@ Driver::Ranges::iterator Driver::find(CUdeviceptr p, std::size_t n) {
 }
 
 // A context that was destroyed, by whichever thread, is current no more.
+Context* current_locked() {
+  return !stack().empty() && exists(stack().back()) ? stack().back() : nullptr;
+}
 Context* current() {
-  if (stack().empty()) return nullptr;
   std::lock_guard g(Driver::get().lock);
-  return exists(stack().back()) ? stack().back() : nullptr;
+  return current_locked();
 }
 
 }  // namespace uhca::cuda
@@ -221,7 +223,10 @@ CU_API cuCtxGetDevice(CUdevice* device) {
 CU_API cuCtxGetFlags(unsigned* flags) {
   if (CUresult r = Driver::get().ready_with_context(); r != CUDA_SUCCESS) return r;
   if (!flags) return CUDA_ERROR_INVALID_VALUE;
-  *flags = current()->flags;
+  std::lock_guard g(Driver::get().lock);
+  const Context* c = current_locked();
+  if (c == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  *flags = c->flags;
   return CUDA_SUCCESS;
 }
 CU_API cuCtxSynchronize() {

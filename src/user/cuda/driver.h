@@ -54,6 +54,7 @@ class Driver {
 
 // Of this thread.
 Context* current();
+Context* current_locked();  // with Driver::lock held
 
 // An entry point by name, as a program of that version of CUDA sees it (12040: 12.4). nullptr: there is none.
 void* entry_point(const char* name, int version, bool* known);

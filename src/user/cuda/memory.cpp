@@ -230,7 +230,7 @@ CUresult give(void* data, T value) {
 
 CUresult attribute_of(void* data, int attribute, CUdeviceptr base, const Range& r, CUdeviceptr p) {
   switch (attribute) {
-    case CU_POINTER_ATTRIBUTE_CONTEXT: return give(data, current());
+    case CU_POINTER_ATTRIBUTE_CONTEXT: return give(data, current_locked());
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE: return give(data, r.device ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST);
     case CU_POINTER_ATTRIBUTE_DEVICE_POINTER: return give(data, p);
     case CU_POINTER_ATTRIBUTE_HOST_POINTER: return r.device ? CUDA_ERROR_INVALID_VALUE : give(data, p);

@@ -111,6 +111,8 @@ static int api(int gid) {
   unsigned type = 0, on = 1, memops = 0;
   NEED(PointerGet(&type, 2, d + 5) == OK && type == 2);
   NEED(PointerGet(&type, 2, (dptr)(uintptr_t)&type) == INVALID_VALUE); /* not of CUDA */
+  void* context = NULL;
+  NEED(PointerGet(&context, 1, d) == OK && context != NULL); /* the current one */
   NEED(PointerSet(&on, 6, d) == OK && PointerGet(&memops, 6, d) == OK && memops == 1);
   NEED(PointerSet(&on, 2, d) == INVALID_VALUE);
 
